@@ -1,0 +1,1 @@
+"""Measures what majority kernels cost: `keras-mk bench`."""

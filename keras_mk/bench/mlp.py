@@ -1,0 +1,134 @@
+"""`keras-mk bench mlp`: the whole `fit` step of an MLP."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from keras_mk.bench import timing
+from keras_mk.bench.peers import MeanMKDense
+from keras_mk.bench.peers import ObviousMKDense
+from keras_mk.layers import MKDense
+
+HIDDEN = (400, 200, 100)
+INPUTS = 3072
+CLASSES = 10
+STEPS = 20
+
+VARIANTS = {
+    "plain": keras.layers.Dense,
+    "mean": MeanMKDense,
+    "mk": MKDense,
+    "obvious": ObviousMKDense,
+}
+
+
+def build(
+    dense: Callable[..., Any], expansion: int, optimizer: str, jit: bool | str
+) -> keras.Model:
+    copies = {} if dense is keras.layers.Dense else {"expansion": expansion}
+    hidden = [dense(units, activation="relu", **copies) for units in HIDDEN]
+    model = keras.Sequential(
+        [keras.Input((INPUTS,)), *hidden, dense(CLASSES, **copies)]
+    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer, loss, jit_compile=jit)
+    return model
+
+
+def measure(
+    optimizer: str, expansion: int, batch: int, jit: bool | str, rounds: int
+) -> dict[str, Any]:
+    """Times `STEPS` steps of `fit` per variant and round."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(STEPS * batch, INPUTS)).astype("float32")
+    y = random.integers(CLASSES, size=STEPS * batch)
+    models = {
+        name: build(dense, expansion, optimizer, jit)
+        for name, dense in VARIANTS.items()
+    }
+    seconds = timing.interleave(
+        {
+            name: lambda model=model: model.fit(
+                x, y, batch_size=batch, verbose=0
+            )
+            for name, model in models.items()
+        },
+        rounds,
+        title=optimizer,
+    )
+    return {
+        "optimizer": optimizer,
+        "step_ms": {
+            name: round(float(np.median(times)) / STEPS * 1e3, 2)
+            for name, times in seconds.items()
+        },
+        "to_plain": {
+            name: timing.ratio(times, seconds["plain"])
+            for name, times in seconds.items()
+        },
+        "mk_to_mean": timing.ratio(seconds["mk"], seconds["mean"]),
+        "obvious_to_mk": timing.ratio(seconds["obvious"], seconds["mk"]),
+    }
+
+
+def run(
+    optimizers: list[str],
+    expansion: int,
+    batch: int,
+    jit: bool | str,
+    rounds: int,
+    output_dir: str,
+) -> None:
+    folder = Path(output_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    results = [
+        measure(optimizer, expansion, batch, jit, rounds)
+        for optimizer in optimizers
+    ]
+    report = {
+        "workload": f"MLP {list(HIDDEN)} on {INPUTS} inputs, one step of fit",
+        "expansion": expansion,
+        "batch": batch,
+        "jit_compile": jit,
+        "rounds": rounds,
+        "environment": timing.environment(),
+        "results": results,
+    }
+    name = f"bench_mlp_{keras.config.backend()}_jit_{jit}.json".lower()
+    path = folder / name
+    path.write_text(json.dumps(report, indent=2) + "\n")
+    _print(report)
+    print(f"Written: {path}")
+
+
+def _print(report: dict[str, Any]) -> None:
+    environment = report["environment"]
+    table = Table(
+        title=f"{environment['backend']}, jit_compile={report['jit_compile']}, "
+        f"expansion {report['expansion']}, batch {report['batch']}"
+    )
+    for column in ("optimizer", "variant", "ms / step", "x plain", "quartiles"):
+        table.add_column(column)
+    for result in report["results"]:
+        for name, ratio in result["to_plain"].items():
+            table.add_row(
+                result["optimizer"],
+                name,
+                f"{result['step_ms'][name]:.2f}",
+                f"{ratio['median']:.2f}",
+                f"{ratio['low']:.2f} - {ratio['high']:.2f}",
+            )
+    console = Console()
+    console.print(table)
+    for result in report["results"]:
+        console.print(
+            f"{result['optimizer']}: sampling, mk / mean = "
+            f"{result['mk_to_mean']['median']:.2f}; obvious / mk = "
+            f"{result['obvious_to_mk']['median']:.2f}"
+        )

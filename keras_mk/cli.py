@@ -1,0 +1,21 @@
+"""What each `keras-mk` command does; `keras_mk_cli` reads its arguments."""
+
+import argparse
+
+
+def run(args: argparse.Namespace) -> None:
+    if args.command == "demo":
+        from keras_mk import demo
+
+        demo.run(args.output_dir, epochs=args.epochs, seeds=args.seeds)
+    elif args.command == "bench":
+        from keras_mk.bench import mlp
+
+        mlp.run(
+            optimizers=args.optimizers,
+            expansion=args.expansion,
+            batch=args.batch,
+            jit={"auto": "auto", "on": True, "off": False}[args.jit],
+            rounds=args.rounds,
+            output_dir=args.output_dir,
+        )

@@ -1,0 +1,280 @@
+"""What every majority-kernel layer shares."""
+
+import inspect
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from typing import ClassVar
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_mk import mixing
+from keras_mk.mixing import hashing
+from keras_mk.validation import check_expansion
+from keras_mk.validation import check_seed
+
+# Each kernel of a layer draws from a seed of its own, this far from the next.
+_KERNEL_STRIDE = 0x632BE5AB
+
+
+class MajorityKernel:
+    """Mixin that trains each kernel of a Keras layer as several copies.
+
+    It stands in front of a layer that makes its kernels by `add_weight` and
+    reads them as attributes. In training the attribute is a fresh random
+    mixture of the copies, otherwise their average; the layer's own `call`
+    does the rest.
+
+    A subclass names its kernels in `kernel_names`.
+    """
+
+    kernel_names: ClassVar[tuple[str, ...]] = ("kernel",)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name in cls.kernel_names:
+            setattr(cls, name, _effective_kernel(name))
+            setattr(cls, f"{name}s", _copies(name))
+        cls.__signature__ = extended_signature(cls)  # type: ignore[attr-defined]
+
+    def __init__(
+        self,
+        *args: Any,
+        expansion: int = 3,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        check_expansion(expansion)
+        check_seed(seed)
+        if kwargs.get("lora_rank") is not None:
+            raise _unsupported(type(self).__name__, "LoRA (`lora_rank`)")
+        super().__init__(*args, **kwargs)
+        if self.quantization_mode is not None:
+            raise _unsupported(type(self).__name__, "a quantized `dtype`")
+        self.expansion = expansion
+        self.seed = seed
+        self.seed_generator = keras.random.SeedGenerator(seed)
+        self._in_call = _InCall()
+
+    def add_weight(self, *args: Any, **kwargs: Any) -> Any:
+        name = kwargs.get("name")
+        if name not in self.kernel_names:
+            return super().add_weight(*args, **kwargs)  # type: ignore[misc]
+        copies = self._add_copies(**kwargs)
+        setattr(self, f"_{name}_copies", copies)
+        return copies
+
+    def _add_copies(
+        self,
+        name: str,
+        initializer: Any = "glorot_uniform",
+        regularizer: Any = None,
+        **kwargs: Any,
+    ) -> tuple[Any, ...]:
+        if regularizer is not None:
+            regularizer = AveragedOverCopies(regularizer, self.expansion)
+        return tuple(
+            super(MajorityKernel, self).add_weight(  # type: ignore[misc]
+                name=f"{name}_{k}",
+                initializer=_initializer_of_copy(initializer, k),
+                regularizer=regularizer,
+                # Copies are mixed in their own dtype and cast afterwards.
+                autocast=False,
+                **kwargs,
+            )
+            for k in range(self.expansion)
+        )
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        with self._effective_kernels(training):
+            return super().call(inputs)  # type: ignore[misc]
+
+    @contextmanager
+    def _effective_kernels(self, training: bool | None) -> Iterator[None]:
+        """The one place where a layer's kernels are chosen for a call."""
+        self._in_call.kernels = {
+            name: ops.cast(kernel, self.compute_dtype)
+            if self.autocast
+            else kernel
+            for name, kernel in self._choose_kernels(training).items()
+        }
+        try:
+            yield
+        finally:
+            self._in_call.kernels = {}
+
+    def _choose_kernels(self, training: bool | None) -> dict[str, Any]:
+        copies = {name: self._copy_values(name) for name in self.kernel_names}
+        if not self.trainable or self.expansion == 1:
+            return {name: mixing.mean(copies[name]) for name in copies}
+        if not training:
+            return {
+                name: mixing.mean(copies[name], self._warn_never_sampled)
+                for name in copies
+            }
+        state = self.seed_generator.next()
+        return {
+            name: mixing.sampled_mixture(copies[name], _nth_state(state, i))
+            for i, name in enumerate(copies)
+        }
+
+    def _copy_values(self, name: str) -> list[Any]:
+        return [ops.convert_to_tensor(w) for w in getattr(self, f"{name}s")]
+
+    def _warn_never_sampled(self) -> None:
+        if self._in_call.warned:
+            return
+        self._in_call.warned = True
+        warnings.warn(
+            f"Layer '{self.name}' is being trained on the average of its "
+            "copies, without mixing them, so Majority Kernels have no effect: "
+            "`training=True` did not reach the layer. A model's `call()` must "
+            "take a `training` argument and pass it on to its layers, and a "
+            "custom training loop must call `model(x, training=True)`.",
+            stacklevel=2,
+        )
+
+    def save_own_variables(self, store: Any) -> None:
+        if not self.built:
+            return
+        for name, variable in self._stored_variables().items():
+            store[name] = variable
+        state = ops.convert_to_numpy(self.seed_generator.state)
+        store["seed_state"] = state.astype("int64").astype("uint32")
+
+    def load_own_variables(self, store: Any) -> None:
+        if not self.built:
+            return
+        variables = self._stored_variables()
+        expected = {*variables, "seed_state"}
+        if set(store.keys()) != expected:
+            raise ValueError(
+                f"Layer '{self.name}' expected the saved variables "
+                f"{sorted(expected)}: the copies of its kernels, the other "
+                "weights by number, and the seed state. The file may have been "
+                "saved by a plain layer or with another `expansion`. "
+                f"Received: {sorted(store.keys())}"
+            )
+        for name, variable in variables.items():
+            variable.assign(store[name])
+        state = self.seed_generator.state
+        saved = np.asarray(store["seed_state"]).astype("uint32")
+        state.assign(saved.astype(keras.backend.standardize_dtype(state.dtype)))
+
+    def _stored_variables(self) -> dict[str, Any]:
+        copies = {
+            f"{name}_{k}": variable
+            for name in self.kernel_names
+            for k, variable in enumerate(getattr(self, f"{name}s"))
+        }
+        taken = {id(variable) for variable in copies.values()}
+        own = self._trainable_variables + self._non_trainable_variables
+        others = [variable for variable in own if id(variable) not in taken]
+        return {**copies, **{str(i): v for i, v in enumerate(others)}}
+
+    def get_config(self) -> dict[str, Any]:
+        config = super().get_config()  # type: ignore[misc]
+        return {**config, "expansion": self.expansion, "seed": self.seed}
+
+    def enable_lora(self, *args: Any, **kwargs: Any) -> None:
+        raise _unsupported(f"Layer '{self.name}'", "LoRA")
+
+    def quantize(self, *args: Any, **kwargs: Any) -> None:
+        raise _unsupported(f"Layer '{self.name}'", "quantization")
+
+
+class _InCall:
+    """What a layer keeps outside of Keras's tracking of attributes."""
+
+    def __init__(self) -> None:
+        self.kernels: dict[str, Any] = {}
+        self.warned = False
+
+
+@keras.saving.register_keras_serializable(package="keras_mk")
+class AveragedOverCopies(keras.regularizers.Regularizer):
+    """A copy's share of the average of a penalty over the copies."""
+
+    def __init__(self, regularizer: Any, expansion: int) -> None:
+        self.regularizer = keras.regularizers.get(regularizer)
+        self.expansion = expansion
+
+    def __call__(self, x: Any) -> Any:
+        return self.regularizer(x) / self.expansion
+
+    def get_config(self) -> dict[str, Any]:
+        regularizer = keras.regularizers.serialize(self.regularizer)
+        return {"regularizer": regularizer, "expansion": self.expansion}
+
+
+def _copies(name: str) -> property:
+    def get(self: Any) -> tuple[Any, ...]:
+        if not self.built:
+            raise AttributeError(
+                f"You must build the layer before accessing `{name}s`."
+            )
+        copies: tuple[Any, ...] = getattr(self, f"_{name}_copies")
+        return copies
+
+    return property(get, doc=f"The copies of `{name}`: a tuple of variables.")
+
+
+def _effective_kernel(name: str) -> property:
+    def get(self: Any) -> Any:
+        if not self.built:
+            raise AttributeError(
+                f"You must build the layer before accessing `{name}`."
+            )
+        if name in self._in_call.kernels:
+            return self._in_call.kernels[name]
+        return mixing.mean(self._copy_values(name))
+
+    def ignore(self: Any, value: Any) -> None:
+        """Some layers assign in `build` what `add_weight` returned."""
+
+    return property(get, ignore, doc=f"The average of the copies: `{name}s`.")
+
+
+def _nth_state(state: Any, n: int) -> Any:
+    if n == 0:
+        return state
+    offset = np.array([n * _KERNEL_STRIDE & 0x7FFFFFFF, 0])
+    return state + ops.convert_to_tensor(offset, dtype=state.dtype)
+
+
+def _initializer_of_copy(initializer: Any, k: int) -> Any:
+    """The layer's initializer, drawing other numbers for each copy.
+
+    The first copy is what the plain layer would have been.
+    """
+    initializer = keras.initializers.get(initializer)
+    seed = getattr(initializer, "seed", None)
+    if k == 0 or not isinstance(seed, int):
+        return initializer
+    config = initializer.get_config()
+    config["seed"] = hashing.derive_seed(seed, f"copy {k}")
+    return type(initializer).from_config(config)
+
+
+def extended_signature(cls: type) -> inspect.Signature:
+    """The signature of the Keras layer with `expansion` and `seed` added."""
+    base = next(b for b in cls.__mro__ if b.__module__.startswith("keras."))
+    parameters = dict(inspect.signature(base).parameters)
+    mine = inspect.signature(MajorityKernel.__init__).parameters
+    added = {name: mine[name] for name in ("expansion", "seed")}
+    rest = parameters.pop("kwargs", None)
+    parameters = {**parameters, **added}
+    if rest is not None:
+        parameters["kwargs"] = rest
+    return inspect.Signature(list(parameters.values()))
+
+
+def _unsupported(who: str, what: str) -> ValueError:
+    return ValueError(
+        f"{who} does not support {what}: it would change one kernel, and a "
+        "majority-kernel layer trains several copies of it. Collapse the model "
+        "to its plain layers first, with `keras_mk.collapse(model)`."
+    )

@@ -1,0 +1,278 @@
+"""Mixing on torch.
+
+Compiled and on accelerators, the mixture is written as on the other backends.
+On the CPU in eager mode nothing fuses and fresh memory costs more than the
+arithmetic, so there the same steps work in place on a few buffers that are
+kept, one chunk of a kernel after the other.
+
+torch has few operations on unsigned words: int32 holds the same bits, and a
+mask after each arithmetic shift makes it logical.
+"""
+
+import math
+import threading
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from keras_mk.mixing import hashing
+from keras_mk.mixing import simplex
+
+Kernels = tuple[torch.Tensor, ...]
+Shape = tuple[int, ...]
+
+CHUNK = 1 << 20
+
+
+def _signed(word: Any) -> Any:
+    """The int32 with the bits of a word held as an int or an int64 tensor."""
+    signed = word - ((word >> 31) << 32)
+    return signed.to(torch.int32) if torch.is_tensor(signed) else signed
+
+
+def _shift_right(x: torch.Tensor, bits: int) -> torch.Tensor:
+    return (x >> bits) & ((1 << (32 - bits)) - 1)
+
+
+_words = hashing.Words(_shift_right, constant=_signed)
+
+
+def _as_state(state: Any) -> torch.Tensor:
+    return torch.as_tensor(state).to(torch.int64) & hashing.MASK
+
+
+def random_bits(
+    state: Any, shape: Shape, word: int = 0, words: int = 1
+) -> torch.Tensor:
+    """The words as int32 of the same bits, as torch has no unsigned ones."""
+    state = _as_state(state)
+    axis = hashing.split_axes(shape)
+    block: Any = word
+    if axis:
+        rows = torch.arange(math.prod(shape[:axis]), device=state.device)
+        block = (rows[:, None] * words + word) & hashing.MASK
+    keys = hashing.python_words.keys(state[0], state[1], block)
+    size = math.prod(shape[axis:])
+    index = _signed(torch.arange(size, device=state.device))
+    bits: torch.Tensor = _words.hash(index, *map(_signed, keys))
+    return bits.reshape(shape)
+
+
+def _random_cuts(
+    state: torch.Tensor, expansion: int, shape: Shape, dtype: torch.dtype
+) -> list[torch.Tensor]:
+    words = simplex.words_per_element(expansion)
+    halves: list[torch.Tensor] = []
+    for word in range(words):
+        bits = random_bits(state, shape, word, words)
+        halves += [bits & 0xFFFF, _shift_right(bits, 16)]
+    integers = halves[: expansion - 1]
+    cuts = simplex.sort(integers, torch.minimum, torch.maximum)
+    return [simplex.to_unit(cut.to(dtype)) for cut in cuts]
+
+
+def mixing_weights(
+    state: Any, expansion: int, shape: Shape, dtype: Any = torch.float32
+) -> Kernels:
+    state = _as_state(state)
+    if isinstance(dtype, str):
+        dtype = getattr(torch, dtype)
+    if expansion == 1:
+        return (torch.ones(shape, dtype=dtype, device=state.device),)
+    return simplex.pieces(_random_cuts(state, expansion, shape, dtype))
+
+
+def mixture(kernels: Sequence[Any], p: Sequence[Any]) -> torch.Tensor:
+    return simplex.weighted_sum(kernels, p)
+
+
+def _mixing_dtype(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)
+
+
+class _Buffers(threading.local):
+    """int32 buffers of one chunk each, kept from call to call."""
+
+    def __init__(self) -> None:
+        self.index = torch.empty(0, dtype=torch.int32)
+        self.spare: list[torch.Tensor] = []
+
+    @torch.inference_mode(False)  # type: ignore[untyped-decorator]
+    def take(self, count: int, size: int) -> list[torch.Tensor]:
+        if not self.index.numel():
+            self.index = torch.arange(CHUNK, dtype=torch.int32, device="cpu")
+        while len(self.spare) < count:
+            self.spare.append(torch.empty_like(self.index))
+        return [buffer[:size] for buffer in self.spare[:count]]
+
+
+_buffers = _Buffers()
+
+
+def _xor_shift_(x: torch.Tensor, bits: int, scratch: torch.Tensor) -> None:
+    torch.bitwise_right_shift(x, bits, out=scratch)
+    x.bitwise_xor_(scratch.bitwise_and_((1 << (32 - bits)) - 1))
+
+
+def _hash_chunk_(
+    x: torch.Tensor, scratch: torch.Tensor, start: int, key0: int, key1: int
+) -> None:
+    """`_words.hash` of the indices from `start` on, into `x`."""
+    first = (key0 + start) & hashing.MASK
+    torch.add(_buffers.index[: x.numel()], _signed(first), out=x)
+    _xor_shift_(x, 17, scratch)
+    x.mul_(_signed(0xED5AD4BB)).bitwise_xor_(_signed(key1))
+    _xor_shift_(x, 11, scratch)
+    x.mul_(_signed(0xAC4C1B51))
+    _xor_shift_(x, 15, scratch)
+    x.mul_(_signed(0x31848BAB))
+    _xor_shift_(x, 14, scratch)
+
+
+def _cuts_by_chunk(
+    state: torch.Tensor, expansion: int, size: int
+) -> Iterator[tuple[slice, list[torch.Tensor], torch.Tensor]]:
+    """Yields a slice, its sorted cuts as float32, and a float32 scratch."""
+    seed, counter = state.tolist()
+    words = simplex.words_per_element(expansion)
+    keys = [
+        hashing.python_words.keys(seed, counter, word) for word in range(words)
+    ]
+    for start in range(0, size, CHUNK):
+        stop = min(start + CHUNK, size)
+        scratch, *halves = _buffers.take(2 * words + 1, stop - start)
+        for (key0, key1), low, high in zip(keys, halves[::2], halves[1::2]):
+            _hash_chunk_(low, scratch, start, key0, key1)
+            torch.bitwise_right_shift(low, 16, out=high)
+            high.bitwise_and_(0xFFFF)
+            low.bitwise_and_(0xFFFF)
+        cuts = halves[: expansion - 1]
+        for i, j in simplex.sorting_network(len(cuts)):
+            torch.minimum(cuts[i], cuts[j], out=scratch)
+            torch.maximum(cuts[i], cuts[j], out=cuts[j])
+            cuts[i], scratch = scratch, cuts[i]
+        floats = []
+        for cut in cuts:
+            # An int32 buffer becomes the float32 buffer of the same memory.
+            floats.append(cut.view(torch.float32).copy_(cut))
+            floats[-1].add_(0.5).mul_(1 / simplex.RESOLUTION)
+        yield slice(start, stop), floats, scratch.view(torch.float32)
+
+
+def _in_chunks(state: torch.Tensor, like: torch.Tensor) -> bool:
+    return (
+        state.device.type == "cpu"
+        and like.device.type == "cpu"
+        and like.dtype == torch.float32
+        and not hashing.split_axes(tuple(like.shape))
+        and not torch.compiler.is_compiling()
+    )
+
+
+def _mix(state: torch.Tensor, kernels: Sequence[torch.Tensor]) -> torch.Tensor:
+    first = kernels[0]
+    if not _in_chunks(state, first):
+        wide = _mixing_dtype(first.dtype)
+        cuts = _random_cuts(state, len(kernels), tuple(first.shape), wide)
+        mixed = simplex.mixture_from_cuts([w.to(wide) for w in kernels], cuts)
+        return mixed.to(first.dtype)  # type: ignore[no-any-return]
+    mixed = torch.empty(first.shape, dtype=first.dtype, device="cpu")
+    flat = [w.reshape(-1) for w in kernels]
+    out = mixed.view(-1)
+    chunks = _cuts_by_chunk(state, len(kernels), out.numel())
+    for part, cuts, scratch in chunks:
+        term = flat[-1][part]
+        for left, right, cut in zip(flat, flat[1:], cuts):
+            torch.sub(left[part], right[part], out=scratch)
+            term = torch.addcmul(term, scratch, cut, out=out[part])
+    return mixed
+
+
+def _spread(
+    state: torch.Tensor, expansion: int, gradient: torch.Tensor
+) -> Kernels:
+    """The adjoint of `_mix`: `gradient * p[k]` for each copy."""
+    shape = tuple(gradient.shape)
+    if not _in_chunks(state, gradient):
+        wide = _mixing_dtype(gradient.dtype)
+        p = mixing_weights(state, expansion, shape, wide)
+        return tuple((gradient * q).to(gradient.dtype) for q in p)
+    shares = [
+        torch.empty(shape, dtype=gradient.dtype, device="cpu")
+        for _ in range(expansion)
+    ]
+    outs = [share.view(-1) for share in shares]
+    flat = gradient.reshape(-1)
+    chunks = _cuts_by_chunk(state, expansion, flat.numel())
+    for part, cuts, scratch in chunks:
+        torch.mul(flat[part], cuts[0], out=outs[0][part])
+        for left, right, out in zip(cuts, cuts[1:], outs[1:]):
+            torch.sub(right, left, out=scratch)
+            torch.mul(flat[part], scratch, out=out[part])
+        torch.mul(flat[part], cuts[-1].neg_().add_(1), out=outs[-1][part])
+    return tuple(shares)
+
+
+class _Mixture(torch.autograd.Function):
+    """Mixes; keeps nothing but the state for the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, state: torch.Tensor, *kernels: Any) -> torch.Tensor:
+        ctx.state, ctx.expansion = state, len(kernels)
+        return _mix(state, kernels)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:  # type: ignore[override]
+        return None, *_Spread.apply(ctx.state, ctx.expansion, gradient)
+
+
+class _Spread(torch.autograd.Function):
+    """Adjoint of the mixture, so each is the other's gradient."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, state: torch.Tensor, expansion: int, gradient: torch.Tensor
+    ) -> Kernels:
+        ctx.state = state
+        return _spread(state, expansion, gradient)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return None, None, _Mixture.apply(ctx.state, *gradients)
+
+
+def sampled_mixture(kernels: Sequence[torch.Tensor], state: Any) -> Any:
+    if len(kernels) == 1:
+        return kernels[0]
+    return _Mixture.apply(_as_state(state), *kernels)
+
+
+class _Watched(torch.autograd.Function):
+    """The identity, but calls back when a gradient passes through it."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, kernel: torch.Tensor, on_gradient: Callable[[], None]
+    ) -> torch.Tensor:
+        ctx.on_gradient = on_gradient
+        return kernel.view_as(kernel)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:  # type: ignore[override]
+        ctx.on_gradient()
+        return gradient, None
+
+
+def mean(
+    kernels: Sequence[torch.Tensor],
+    on_gradient: Callable[[], None] | None = None,
+) -> torch.Tensor:
+    dtype = kernels[0].dtype
+    wide = [w.to(_mixing_dtype(dtype)) for w in kernels]
+    average = simplex.mean(wide).to(dtype)
+    if on_gradient is not None:
+        average = _Watched.apply(average, on_gradient)
+    return average  # type: ignore[no-any-return]

@@ -1,0 +1,165 @@
+"""The `keras-mk` command.
+
+It stands beside the package, not in it, so that `--help` and mistakes in the
+arguments are answered without importing Keras and a backend.
+"""
+
+import argparse
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+
+BACKENDS = ("tensorflow", "jax", "torch")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="keras-mk",
+        description="Majority Kernels for Keras 3.",
+    )
+    parser.add_argument(
+        "--debug", action="store_true", help="show the traceback of an error"
+    )
+    commands = parser.add_subparsers(
+        dest="command", required=True, metavar="COMMAND"
+    )
+    _add_demo(commands)
+    _add_bench(commands)
+    return parser
+
+
+def _add_backend(parser: argparse.ArgumentParser, several: bool) -> None:
+    choices = [*BACKENDS, "all"] if several else [*BACKENDS]
+    parser.add_argument(
+        "--backend",
+        choices=choices,
+        help="Keras backend (default: KERAS_BACKEND, or one that is installed)",
+    )
+
+
+def _add_demo(commands: argparse._SubParsersAction) -> None:  # type: ignore[type-arg]
+    demo = commands.add_parser(
+        "demo",
+        help="train a plain and a majority-kernel network side by side",
+        description="Trains a plain network and a majority-kernel network of "
+        "the same deployed size on scikit-learn's digits, compares them, and "
+        "writes the averaged model.",
+    )
+    _add_backend(demo, several=False)
+    demo.add_argument(
+        "--output-dir",
+        default="keras-mk-demo",
+        help="folder for the plot and the model (default: %(default)s)",
+    )
+    demo.add_argument(
+        "--epochs",
+        type=_positive,
+        default=12,
+        help="epochs per network (default: %(default)s)",
+    )
+    demo.add_argument(
+        "--seeds",
+        type=_positive,
+        default=3,
+        help="repetitions with different seeds (default: %(default)s)",
+    )
+
+
+def _add_bench(commands: argparse._SubParsersAction) -> None:  # type: ignore[type-arg]
+    bench = commands.add_parser(
+        "bench",
+        help="measure what majority kernels cost",
+        description="Measures the training step of a majority-kernel network "
+        "as a ratio to the plain one, in one interleaved run.",
+    )
+    workloads = bench.add_subparsers(
+        dest="workload", required=True, metavar="WORKLOAD"
+    )
+    mlp = workloads.add_parser("mlp", help="an MLP [400, 200, 100]")
+    _add_backend(mlp, several=True)
+    mlp.add_argument("--expansion", type=_positive, default=3)
+    mlp.add_argument("--batch", type=_positive, default=256)
+    mlp.add_argument("--optimizers", nargs="+", default=["sgd", "adam"])
+    mlp.add_argument(
+        "--jit",
+        choices=["auto", "on", "off"],
+        default="auto",
+        help="jit_compile of the models (default: %(default)s, as Keras does)",
+    )
+    mlp.add_argument(
+        "--rounds",
+        type=_positive,
+        default=15,
+        help="interleaved rounds (default: %(default)s)",
+    )
+    mlp.add_argument(
+        "--output-dir",
+        default=".",
+        help="folder for the JSON file (default: the current one)",
+    )
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {text}")
+    return number
+
+
+def select_backend(backend: str | None) -> None:
+    """Sets `KERAS_BACKEND`; without a choice, to one that is installed."""
+    if backend is None:
+        if "KERAS_BACKEND" in os.environ:
+            return
+        installed = [b for b in BACKENDS if importlib.util.find_spec(b)]
+        if not installed:
+            raise RuntimeError(
+                "No backend is installed. Install one of them, for example "
+                "with `pip install keras-mk[jax]`."
+            )
+        backend = installed[0]
+    elif not importlib.util.find_spec(backend):
+        raise RuntimeError(
+            f"The backend {backend} is not installed. Install it with "
+            f"`pip install keras-mk[{backend}]`."
+        )
+    os.environ["KERAS_BACKEND"] = backend
+
+
+def _run_on_each_backend(arguments: Sequence[str]) -> int:
+    """Runs the command once per backend, each in a process of its own."""
+    code = 0
+    at = arguments.index("--backend") + 1
+    for backend in BACKENDS:
+        chosen = [*arguments[:at], backend, *arguments[at + 1 :]]
+        command = [sys.executable, "-m", "keras_mk_cli", *chosen]
+        code = max(code, subprocess.run(command, check=False).returncode)
+    return code
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    args = build_parser().parse_args(arguments)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    try:
+        if args.backend == "all":
+            return _run_on_each_backend(arguments)
+        select_backend(args.backend)
+        from keras_mk import cli
+
+        cli.run(args)
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        if args.debug:
+            raise
+        message = " ".join(str(error).split()) or type(error).__name__
+        print(f"keras-mk: error: {message}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
