@@ -21,16 +21,27 @@ class MeanMKDense(MKDense):
 
 
 @keras.saving.register_keras_serializable(package="keras_mk")
-class ObviousMKDense(MKDense):
-    """Majority kernels as one would write them first, with `keras.random`."""
+class LogUniformMKDense(MKDense):
+    """Majority kernels with exponentials made from `keras.random.uniform`."""
+
+    def _exponentials(self, shape: tuple[int, ...]) -> Any:
+        uniform = keras.random.uniform(
+            shape, minval=1e-7, seed=self.seed_generator
+        )
+        return -ops.log(uniform)
 
     def _choose_kernels(self, training: bool | None) -> dict[str, Any]:
         if not training:
             return super()._choose_kernels(training)
         copies = ops.stack(self._copy_values("kernel"))
-        uniform = keras.random.uniform(
-            copies.shape, minval=1e-7, seed=self.seed_generator
-        )
-        exponential = -ops.log(uniform)
-        p = exponential / ops.sum(exponential, axis=0)
+        exponentials = self._exponentials(tuple(copies.shape))
+        p = exponentials / ops.sum(exponentials, axis=0)
         return {"kernel": ops.sum(copies * p, axis=0)}
+
+
+@keras.saving.register_keras_serializable(package="keras_mk")
+class GammaMKDense(LogUniformMKDense):
+    """The same with `keras.random.gamma(alpha=1)`, an exponential by name."""
+
+    def _exponentials(self, shape: tuple[int, ...]) -> Any:
+        return keras.random.gamma(shape, alpha=1.0, seed=self.seed_generator)

@@ -1,6 +1,7 @@
 """Interleaved timing, and ratios that a busy machine does not spoil."""
 
 import importlib.metadata
+import math
 import os
 import platform
 import time
@@ -12,32 +13,63 @@ import keras
 import numpy as np
 from rich.progress import Progress
 
+LONGEST_TURN = 3.0
+
 
 def interleave(
-    variants: Mapping[str, Callable[[], Any]], rounds: int, title: str
+    variants: Mapping[str, Callable[[int], Any]],
+    rounds: int,
+    steps: int,
+    title: str,
 ) -> dict[str, list[float]]:
-    """Seconds of each variant in each round, after one to warm up.
+    """Seconds per step of each variant in each round, after a warm-up.
 
     The variants take turns, so that what slows the machine for a while slows
     all of them, and a ratio within a round means something.
+
+    Args:
+        variants: Functions that run the given number of steps.
+        rounds: How often each variant takes its turn.
+        steps: Steps per turn; fewer for a variant so slow that its turn would
+            take more than `LONGEST_TURN` seconds. Where one step does, the
+            variant sits most rounds out.
+        title: What the progress bar says.
+
+    Returns:
+        For each variant one number per round, NaN where it sat out.
     """
     seconds: dict[str, list[float]] = {name: [] for name in variants}
+    step_seconds: dict[str, float] = {}
+    turn_steps: dict[str, int] = {}
     with Progress(transient=True) as progress:
         task = progress.add_task(title, total=(rounds + 1) * len(variants))
-        for turn in range(rounds + 1):
+        for name, run in variants.items():
+            run(1)
+            step_seconds[name] = _time(run, 1)
+            fitting = int(LONGEST_TURN / step_seconds[name])
+            turn_steps[name] = max(1, min(steps, fitting))
+            progress.advance(task)
+        for turn in range(rounds):
             for name, run in variants.items():
-                start = time.perf_counter()
-                run()
-                if turn > 0:
-                    seconds[name].append(time.perf_counter() - start)
+                if turn == 0 or step_seconds[name] < LONGEST_TURN:
+                    elapsed = _time(run, turn_steps[name])
+                    seconds[name].append(elapsed / turn_steps[name])
+                else:
+                    seconds[name].append(math.nan)
                 progress.advance(task)
     return seconds
+
+
+def _time(run: Callable[[int], Any], steps: int) -> float:
+    start = time.perf_counter()
+    run(steps)
+    return time.perf_counter() - start
 
 
 def ratio(numerator: list[float], denominator: list[float]) -> dict[str, float]:
     """Median of the ratios round by round, with their quartiles."""
     ratios = np.array(numerator) / np.array(denominator)
-    low, median, high = np.percentile(ratios, [25, 50, 75])
+    low, median, high = np.nanpercentile(ratios, [25, 50, 75])
     return {
         "median": round(float(median), 3),
         "low": round(float(low), 3),

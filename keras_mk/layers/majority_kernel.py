@@ -122,7 +122,7 @@ class MajorityKernel:
         }
 
     def _copy_values(self, name: str) -> list[Any]:
-        return [ops.convert_to_tensor(w) for w in getattr(self, f"{name}s")]
+        return [w.value for w in getattr(self, f"{name}s")]
 
     def _warn_never_sampled(self) -> None:
         if self._in_call.warned:
