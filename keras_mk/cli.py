@@ -15,7 +15,7 @@ def run(args: argparse.Namespace) -> None:
             optimizers=args.optimizers,
             expansion=args.expansion,
             batch=args.batch,
-            jit={"auto": "auto", "on": True, "off": False}[args.jit],
+            jit="auto" if args.jit == "auto" else args.jit == "on",
             rounds=args.rounds,
             output_dir=args.output_dir,
         )

@@ -47,13 +47,19 @@ CASES = [
     Case("Dense", {"units": 4}, (6, 5)),
     Case(
         "EinsumDense",
-        {"equation": "abc,cde->abde", "output_shape": (None, 2, 3), "bias_axes": "de"},
+        {
+            "equation": "abc,cde->abde",
+            "output_shape": (None, 2, 3),
+            "bias_axes": "de",
+        },
         (6, 4, 5),
     ),
     Case("Conv1D", {"filters": 4, "kernel_size": 3}, (6, 8, 5)),
     Case("Conv2D", {"filters": 4, "kernel_size": (3, 2)}, (6, 7, 6, 5)),
     Case("Conv3D", {"filters": 3, "kernel_size": 2}, (6, 4, 4, 4, 2)),
-    Case("DepthwiseConv1D", {"kernel_size": 3, "depth_multiplier": 2}, (6, 8, 3)),
+    Case(
+        "DepthwiseConv1D", {"kernel_size": 3, "depth_multiplier": 2}, (6, 8, 3)
+    ),
     Case("DepthwiseConv2D", {"kernel_size": 3}, (6, 7, 6, 3)),
     Case(
         "SeparableConv1D",

@@ -173,9 +173,9 @@ def test_kernels_and_kernel_need_a_built_layer():
     # torch.nn.Module puts a message of its own in the place of ours.
     message = "has no attribute" if BACKEND == "torch" else "build the layer"
     with pytest.raises(AttributeError, match=message):
-        layer.kernels
+        _ = layer.kernels
     with pytest.raises(AttributeError, match=message):
-        layer.kernel
+        _ = layer.kernel
 
 
 def test_kernels_are_separate_variables_of_the_plain_shape():
@@ -282,7 +282,11 @@ CONVOLUTIONS = [
     ("Conv2D", {"dilation_rate": (2, 1)}, (2, 8, 8, 4)),
     ("Conv3D", {"padding": "valid", "strides": (1, 2, 1)}, (2, 5, 6, 5, 2)),
     ("DepthwiseConv2D", {"padding": "same", "strides": 2}, (2, 6, 6, 4)),
-    ("SeparableConv2D", {"depth_multiplier": 2, "padding": "same"}, (2, 6, 6, 4)),
+    (
+        "SeparableConv2D",
+        {"depth_multiplier": 2, "padding": "same"},
+        (2, 6, 6, 4),
+    ),
     ("Conv2DTranspose", {"strides": 2, "padding": "same"}, (2, 5, 5, 3)),
     ("Conv1DTranspose", {"strides": 2, "output_padding": 1}, (2, 5, 3)),
 ]

@@ -171,9 +171,7 @@ def test_mixture_larger_than_a_chunk():
 def test_mixture_in_other_dtypes(dtype):
     if dtype == "float64" and BACKEND == "jax":
         pytest.skip("JAX has no float64 unless jax_enable_x64 is set")
-    kernels = [
-        keras.ops.cast(tensor(w), dtype) for w in copies_of((64, 8), 3)
-    ]
+    kernels = [keras.ops.cast(tensor(w), dtype) for w in copies_of((64, 8), 3)]
     mixed = mixing.sampled_mixture(kernels, seed_state(9))
     assert keras.backend.standardize_dtype(mixed.dtype) == dtype
     wide = [to_numpy(w).astype("float64") for w in kernels]
@@ -202,7 +200,7 @@ def test_gradient_is_upstream_times_p(expansion):
     state = seed_state(9, 2)
     gradients = gradient(
         lambda *kernels: keras.ops.sum(
-            mixing.sampled_mixture(kernels, state) * upstream
+            mixing.sampled_mixture(kernels, state) * tensor(upstream)
         ),
         kernels,
     )
@@ -342,9 +340,7 @@ def test_jax_keeps_nothing_between_the_passes():
 
     size = 1024
     x = jax.numpy.ones((8, size))
-    kernels = tuple(
-        jax.numpy.asarray(w) for w in copies_of((size, size), 3)
-    )
+    kernels = tuple(jax.numpy.asarray(w) for w in copies_of((size, size), 3))
 
     def temporary_bytes(mix):
         def loss(kernels, state):

@@ -116,11 +116,13 @@ def test_a_model_saved_on_another_backend():
 
 
 def test_weights_of_a_plain_layer_are_refused(tmp_path):
-    plain = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, name="d")])
+    plain = keras.Sequential(
+        [keras.Input((4,)), keras.layers.Dense(3, name="d")]
+    )
     path = tmp_path / "plain.weights.h5"
     plain.save_weights(path)
     model = keras.Sequential([keras.Input((4,)), layers.MKDense(3, name="d")])
-    with pytest.raises(ValueError, match=r"Layer 'd'|were not loaded|d"):
+    with pytest.raises(ValueError, match="Layer 'd'"):
         model.load_weights(path)
 
 
@@ -214,6 +216,8 @@ def test_ways_to_run(options):
 
 @pytest.mark.slow
 @pytest.mark.skipif(BACKEND != "torch", reason="torch only")
+# torch._dynamo warns of what Keras and it do together.
+@pytest.mark.filterwarnings("ignore")
 def test_torch_compile():
     import shutil
 
@@ -274,7 +278,9 @@ def test_sampling_check_raises_when_nothing_was_drawn():
     x, y = np.ones((4, 3)), np.ones((4, 1))
     with (
         pytest.warns(UserWarning, match="trained on the average"),
-        pytest.raises(RuntimeError, match="no majority-kernel layer .*forgotten"),
+        pytest.raises(
+            RuntimeError, match=r"no majority-kernel layer .*forgotten"
+        ),
     ):
         model.fit(x, y, verbose=0, callbacks=[callbacks.SamplingCheck()])
 

@@ -56,7 +56,7 @@ def _feed(batch: int) -> Callable[[int], Any]:
         import tensorflow as tf
 
         data = tf.data.Dataset.from_tensors((x, y))
-        return data.repeat  # type: ignore[no-any-return]
+        return data.repeat
     return lambda steps: ((x, y) for _ in range(steps))
 
 
@@ -69,6 +69,7 @@ def measure(
         name: build(dense, expansion, optimizer, jit)
         for name, dense in VARIANTS.items()
     }
+
     def fit(model: keras.Model, steps: int) -> None:
         model.fit(feed(steps), verbose=0)
 

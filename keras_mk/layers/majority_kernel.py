@@ -20,7 +20,7 @@ from keras_mk.validation import check_seed
 _KERNEL_STRIDE = 0x632BE5AB
 
 
-class MajorityKernel:
+class MajorityKernel(keras.layers.Layer):
     """Mixin that trains each kernel of a Keras layer as several copies.
 
     It stands in front of a layer that makes its kernels by `add_weight` and
@@ -38,7 +38,7 @@ class MajorityKernel:
         for name in cls.kernel_names:
             setattr(cls, name, _effective_kernel(name))
             setattr(cls, f"{name}s", _copies(name))
-        cls.__signature__ = extended_signature(cls)  # type: ignore[attr-defined]
+        cls.__signature__ = extended_signature(cls)
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class MajorityKernel:
     def add_weight(self, *args: Any, **kwargs: Any) -> Any:
         name = kwargs.get("name")
         if name not in self.kernel_names:
-            return super().add_weight(*args, **kwargs)  # type: ignore[misc]
+            return super().add_weight(*args, **kwargs)
         copies = self._add_copies(**kwargs)
         setattr(self, f"_{name}_copies", copies)
         return copies
@@ -77,7 +77,7 @@ class MajorityKernel:
         if regularizer is not None:
             regularizer = AveragedOverCopies(regularizer, self.expansion)
         return tuple(
-            super(MajorityKernel, self).add_weight(  # type: ignore[misc]
+            super(MajorityKernel, self).add_weight(
                 name=f"{name}_{k}",
                 initializer=_initializer_of_copy(initializer, k),
                 regularizer=regularizer,
@@ -90,7 +90,7 @@ class MajorityKernel:
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         with self._effective_kernels(training):
-            return super().call(inputs)  # type: ignore[misc]
+            return super().call(inputs)
 
     @contextmanager
     def _effective_kernels(self, training: bool | None) -> Iterator[None]:
@@ -176,7 +176,7 @@ class MajorityKernel:
         return {**copies, **{str(i): v for i, v in enumerate(others)}}
 
     def get_config(self) -> dict[str, Any]:
-        config = super().get_config()  # type: ignore[misc]
+        config = super().get_config()
         return {**config, "expansion": self.expansion, "seed": self.seed}
 
     def enable_lora(self, *args: Any, **kwargs: Any) -> None:

@@ -28,7 +28,7 @@ class MKEinsumDense(MajorityKernel, keras.layers.EinsumDense):
 
     >>> import numpy as np
     >>> from keras_mk.layers import MKEinsumDense
-    >>> layer = MKEinsumDense("abc,cd->abd", output_shape=(None, 4), expansion=3)
+    >>> layer = MKEinsumDense("abc,cd->abd", (None, 4), expansion=3)
     >>> tuple(layer(np.ones((2, 3, 5))).shape)
     (2, 3, 4)
     >>> len(layer.kernels), tuple(layer.kernel.shape)

@@ -69,6 +69,4 @@ class MKMultiHeadAttention(keras.layers.MultiHeadAttention):
         return {**super().get_config(), "expansion": self.expansion}
 
 
-MKMultiHeadAttention.__signature__ = extended_signature(  # type: ignore[attr-defined]
-    MKMultiHeadAttention
-)
+MKMultiHeadAttention.__signature__ = extended_signature(MKMultiHeadAttention)

@@ -6,26 +6,30 @@
 
 Example:
 
->>> import numpy as np
+>>> import keras
 >>> from keras_mk import mixing
->>> p = mixing.mixing_weights(np.array([7, 0]), expansion=3, shape=(2, 2))
+>>> state = keras.random.SeedGenerator(7).next()
+>>> p = mixing.mixing_weights(state, expansion=3, shape=(2, 2))
 >>> len(p), tuple(p[0].shape)
 (3, (2, 2))
->>> copies = [np.full((2, 2), value, "float32") for value in (1.0, 2.0, 3.0)]
+>>> copies = [keras.ops.full((2, 2), value) for value in (1.0, 2.0, 3.0)]
 >>> tuple(mixing.mixture(copies, p).shape)
 (2, 2)
 """
 
+import importlib
+
 import keras
 
-if keras.config.backend() == "tensorflow":
-    from keras_mk.mixing import _tensorflow as _backend
-elif keras.config.backend() == "jax":
-    from keras_mk.mixing import _jax as _backend
-elif keras.config.backend() == "torch":
-    from keras_mk.mixing import _torch as _backend
-else:
-    from keras_mk.mixing import reference as _backend
+_MODULES = {
+    "tensorflow": "keras_mk.mixing._tensorflow",
+    "jax": "keras_mk.mixing._jax",
+    "torch": "keras_mk.mixing._torch",
+}
+
+_backend = importlib.import_module(
+    _MODULES.get(keras.config.backend(), "keras_mk.mixing.reference")
+)
 
 random_bits = _backend.random_bits
 mixing_weights = _backend.mixing_weights

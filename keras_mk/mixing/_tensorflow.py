@@ -29,7 +29,7 @@ _words = hashing.Words(_shift_right)
 @cache
 def _compiled(function: Callable[..., Any], *static: Any) -> Callable[..., Any]:
     """One compiled function per static arguments, so that none retraces."""
-    return tf.function(  # type: ignore[no-any-return]
+    return tf.function(
         lambda *args: function(*static, *args),
         jit_compile=True,
         autograph=False,

@@ -100,7 +100,7 @@ class _Buffers(threading.local):
         self.index = torch.empty(0, dtype=torch.int32)
         self.spare: list[torch.Tensor] = []
 
-    @torch.inference_mode(False)  # type: ignore[untyped-decorator]
+    @torch.inference_mode(False)
     def take(self, count: int, size: int) -> list[torch.Tensor]:
         if not self.index.numel():
             self.index = torch.arange(CHUNK, dtype=torch.int32, device="cpu")
@@ -178,7 +178,7 @@ def _mix(state: torch.Tensor, kernels: Sequence[torch.Tensor]) -> torch.Tensor:
         wide = _mixing_dtype(first.dtype)
         cuts = _random_cuts(state, len(kernels), tuple(first.shape), wide)
         mixed = simplex.mixture_from_cuts([w.to(wide) for w in kernels], cuts)
-        return mixed.to(first.dtype)  # type: ignore[no-any-return]
+        return mixed.to(first.dtype)
     mixed = torch.empty(first.shape, dtype=first.dtype, device="cpu")
     flat = [w.reshape(-1) for w in kernels]
     out = mixed.view(-1)
@@ -225,7 +225,7 @@ class _Mixture(torch.autograd.Function):
         return _mix(state, kernels)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Any) -> Any:
         return None, *_Spread.apply(ctx.state, ctx.expansion, gradient)
 
 
@@ -261,7 +261,7 @@ class _Watched(torch.autograd.Function):
         return kernel.view_as(kernel)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Any) -> Any:
         ctx.on_gradient()
         return gradient, None
 
@@ -275,4 +275,4 @@ def mean(
     average = simplex.mean(wide).to(dtype)
     if on_gradient is not None:
         average = _Watched.apply(average, on_gradient)
-    return average  # type: ignore[no-any-return]
+    return average

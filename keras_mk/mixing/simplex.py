@@ -9,7 +9,7 @@ never negative, sum to exactly one, and do not depend on how a backend rounds.
 
 from collections.abc import Callable
 from collections.abc import Sequence
-from functools import cache
+from itertools import pairwise
 from typing import Any
 
 RESOLUTION = 1 << 16
@@ -20,7 +20,6 @@ def words_per_element(expansion: int) -> int:
     return expansion // 2
 
 
-@cache
 def sorting_network(size: int) -> tuple[tuple[int, int], ...]:
     """Batcher's odd-even merge sort as a list of (low, high) comparators."""
     pairs = []
@@ -60,7 +59,7 @@ def to_unit(integer: Any) -> Any:
 
 def pieces(cuts: Sequence[Any]) -> tuple[Any, ...]:
     """The mixing weights p: lengths of the pieces between sorted cuts."""
-    inner = (right - left for left, right in zip(cuts, cuts[1:]))
+    inner = (right - left for left, right in pairwise(cuts))
     return (cuts[0], *inner, 1 - cuts[-1])
 
 

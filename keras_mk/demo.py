@@ -1,0 +1,154 @@
+"""`keras-mk demo`: a plain and a majority-kernel network side by side."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from keras_mk.layers import MKDense
+
+HIDDEN = (128, 64)
+EXPANSION = 3
+BATCH = 32
+
+
+def run(output_dir: str, epochs: int = 12, seeds: int = 3) -> None:
+    """Trains both networks for each seed, and compares them.
+
+    Writes `curves.png` and `model.keras`, the averaged majority-kernel
+    network of the last seed as a plain Keras model, to `output_dir`.
+    """
+    x_train, y_train, x_test, y_test = _digits()
+    folder = Path(output_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    runs: dict[str, list[dict[str, Any]]] = {"plain": [], "majority": []}
+    for seed in range(seeds):
+        for method in runs:
+            print(f"\n{method}, seed {seed + 1} of {seeds}")
+            keras.utils.set_random_seed(seed)
+            model = build(method)
+            start = time.perf_counter()
+            history = model.fit(
+                x_train,
+                y_train,
+                validation_data=(x_test, y_test),
+                batch_size=BATCH,
+                epochs=epochs,
+            )
+            seconds = time.perf_counter() - start
+            runs[method].append(
+                {"model": model, "seconds": seconds, **history.history}
+            )
+    Console().print(_table(runs))
+    _plot(runs, folder / "curves.png")
+    trained = runs["majority"][-1]["model"]
+    averaged = average(trained)
+    averaged.save(folder / "model.keras")
+    difference = np.abs(
+        trained.predict(x_test, verbose=0) - averaged.predict(x_test, verbose=0)
+    ).max()
+    print(
+        f"Wrote {folder / 'curves.png'} and {folder / 'model.keras'}: the "
+        f"averaged model, {averaged.count_params():,} parameters, largest "
+        f"difference to the majority-kernel network {difference:.1e}."
+    )
+
+
+def build(method: str) -> keras.Model:
+    """An MLP for the 8 x 8 digits, plain or with majority kernels."""
+    if method == "plain":
+        hidden = [keras.layers.Dense(n, activation="relu") for n in HIDDEN]
+        output = keras.layers.Dense(10)
+    else:
+        hidden = [
+            MKDense(n, activation="relu", expansion=EXPANSION) for n in HIDDEN
+        ]
+        output = MKDense(10, expansion=EXPANSION)
+    model = keras.Sequential([keras.Input((64,)), *hidden, output])
+    model.compile(
+        keras.optimizers.Adam(2e-3),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
+    return model
+
+
+def average(model: keras.Model) -> keras.Model:
+    """The plain network with the averaged kernels of `build("majority")`."""
+    plain = build("plain")
+    for ours, theirs in zip(plain.layers, model.layers, strict=True):
+        kernel = keras.ops.convert_to_numpy(theirs.kernel)
+        ours.set_weights([kernel, keras.ops.convert_to_numpy(theirs.bias)])
+    return plain
+
+
+def _digits() -> tuple[Any, ...]:
+    """Few training images: that is where a small network needs help."""
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise ImportError(
+            "The demo needs scikit-learn and matplotlib. Install them with "
+            "`pip install keras-mk[demo]`."
+        ) from error
+    x, y = load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(x))
+    x, y = (x[order] / 16).astype("float32"), y[order].astype("int32")
+    return x[:500], y[:500], x[500:], y[500:]
+
+
+def _deployed_parameters(model: keras.Model) -> int:
+    return sum(
+        int(np.prod(layer.kernel.shape)) + int(np.prod(layer.bias.shape))
+        for layer in model.layers
+    )
+
+
+def _table(runs: dict[str, list[dict[str, Any]]]) -> Table:
+    table = Table(title="scikit-learn digits, 500 training images")
+    for column in (
+        "method",
+        "training parameters",
+        "deployed parameters",
+        "test accuracy",
+        "seconds",
+    ):
+        table.add_column(column, justify="right")
+    for method, results in runs.items():
+        accuracy = [100 * result["val_accuracy"][-1] for result in results]
+        model = results[0]["model"]
+        table.add_row(
+            method,
+            f"{model.count_params():,}",
+            f"{_deployed_parameters(model):,}",
+            f"{np.mean(accuracy):.2f} ± {np.std(accuracy):.2f} %",
+            f"{np.mean([result['seconds'] for result in results]):.1f}",
+        )
+    return table
+
+
+def _plot(runs: dict[str, list[dict[str, Any]]], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.5))
+    for axis, key in zip(axes, ("val_accuracy", "val_loss")):
+        for method, results in runs.items():
+            curves = np.array([result[key] for result in results])
+            epochs = np.arange(1, curves.shape[1] + 1)
+            axis.plot(epochs, curves.mean(axis=0), label=method)
+            axis.fill_between(
+                epochs, curves.min(axis=0), curves.max(axis=0), alpha=0.2
+            )
+        axis.set_xlabel("epoch")
+        axis.set_title(key.replace("val_", "test "))
+        axis.legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
