@@ -56,7 +56,7 @@ def _add_demo(commands: argparse._SubParsersAction) -> None:  # type: ignore[typ
     demo.add_argument(
         "--epochs",
         type=_positive,
-        default=12,
+        default=10,
         help="epochs per network (default: %(default)s)",
     )
     demo.add_argument(

@@ -71,7 +71,7 @@ def measure(
     }
 
     def fit(model: keras.Model, steps: int) -> None:
-        model.fit(feed(steps), verbose=0)
+        model.fit(feed(steps), shuffle=False, verbose=0)
 
     seconds = timing.interleave(
         {name: partial(fit, model) for name, model in models.items()},

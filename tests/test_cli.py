@@ -1,0 +1,112 @@
+"""The `keras-mk` command."""
+
+import json
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+import keras_mk_cli
+from keras_mk import demo
+from tests.backends import BACKEND
+
+
+def test_help_imports_no_backend():
+    code = (
+        "import sys, keras_mk_cli\n"
+        "try:\n"
+        "    keras_mk_cli.main(['--help'])\n"
+        "except SystemExit as stop:\n"
+        "    assert stop.code == 0\n"
+        "heavy = {'keras', 'tensorflow', 'jax', 'torch', 'numpy'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
+    assert "demo" in result.stdout
+    assert "bench" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["nonsense"], ["demo", "--epochs", "0"], ["bench", "mlp", "--jit"]],
+)
+def test_wrong_arguments(arguments):
+    with pytest.raises(SystemExit) as stop:
+        keras_mk_cli.main(arguments)
+    assert stop.value.code == 2
+
+
+def test_demo(tmp_path, capsys):
+    folder = tmp_path / "out"
+    arguments = ["demo", "--epochs", "1", "--seeds", "2"]
+    code = keras_mk_cli.main([*arguments, "--output-dir", str(folder)])
+    output = capsys.readouterr().out
+    assert code == 0, output
+    assert "majority, seed 2 of 2" in output
+    assert "51,274" in output
+    assert (folder / "curves.png").stat().st_size > 1000
+    model = keras.saving.load_model(folder / "model.keras")
+    assert model.count_params() == 17_226
+    assert {type(layer) for layer in model.layers} == {keras.layers.Dense}
+
+
+def test_demo_average_is_the_inference_of_the_trained_network():
+    model = demo.build("majority")
+    x = np.random.default_rng(0).normal(size=(5, 64)).astype("float32")
+    np.testing.assert_allclose(
+        demo.average(model).predict(x, verbose=0),
+        model.predict(x, verbose=0),
+        atol=1e-6,
+    )
+
+
+def test_error_on_one_line(tmp_path, capsys):
+    file = tmp_path / "file"
+    file.write_text("")
+    code = keras_mk_cli.main(["demo", "--output-dir", str(file)])
+    error = capsys.readouterr().err
+    assert code == 1
+    assert error.startswith("keras-mk: error: ")
+    assert error.count("\n") == 1
+    with pytest.raises(FileExistsError):
+        keras_mk_cli.main(["--debug", "demo", "--output-dir", str(file)])
+
+
+def test_backend_that_is_not_installed(monkeypatch, capsys):
+    monkeypatch.setattr(
+        keras_mk_cli.importlib.util, "find_spec", lambda name: None
+    )
+    assert keras_mk_cli.main(["demo", "--backend", "jax"]) == 1
+    assert "keras-mk[jax]" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_bench_mlp(tmp_path, monkeypatch, capsys):
+    from keras_mk.bench import mlp
+
+    monkeypatch.setattr(mlp, "HIDDEN", (4,))
+    monkeypatch.setattr(mlp, "INPUTS", 6)
+    arguments = "bench mlp --rounds 2 --batch 4 --optimizers sgd --jit off"
+    code = keras_mk_cli.main(
+        [*arguments.split(), "--output-dir", str(tmp_path)]
+    )
+    output, error = capsys.readouterr()
+    assert code == 0, error
+    path = tmp_path / f"bench_mlp_{BACKEND}_jit_false.json"
+    report = json.loads(path.read_text())
+    assert report["environment"]["backend"] == BACKEND
+    result = report["results"][0]
+    assert set(result["to_plain"]) == {
+        "plain",
+        "mean",
+        "mk",
+        "log(uniform)",
+        "gamma",
+    }
+    assert result["to_plain"]["plain"]["median"] == 1
+    assert "mk / mean" in output
