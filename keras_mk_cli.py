@@ -94,11 +94,21 @@ def _add_bench(commands: argparse._SubParsersAction) -> None:  # type: ignore[ty
         default=15,
         help="interleaved rounds (default: %(default)s)",
     )
-    mlp.add_argument(
-        "--output-dir",
-        default=".",
-        help="folder for the JSON file (default: the current one)",
+    expand = workloads.add_parser("expand", help="converting whole models")
+    _add_backend(expand, several=True)
+    expand.add_argument("--expansion", type=_positive, default=3)
+    expand.add_argument(
+        "--models",
+        nargs="+",
+        choices=["resnet50", "t5"],
+        default=["resnet50", "t5"],
     )
+    for workload in (mlp, expand):
+        workload.add_argument(
+            "--output-dir",
+            default=".",
+            help="folder for the JSON file (default: the current one)",
+        )
 
 
 def _positive(text: str) -> int:

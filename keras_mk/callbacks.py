@@ -1,10 +1,14 @@
 """Callbacks for training with majority kernels."""
 
+import os
+from pathlib import Path
 from typing import Any
 
 import keras
 from keras import ops
 
+from keras_mk import _keras_internals as internals
+from keras_mk.collapse import collapse
 from keras_mk.layers.majority_kernel import MajorityKernel
 
 
@@ -59,7 +63,7 @@ class SamplingCheck(keras.callbacks.Callback):
     def _layers(self) -> list[Any]:
         return [
             layer
-            for layer in self.model._flatten_layers()
+            for layer in internals.flatten_layers(self.model)
             if isinstance(layer, MajorityKernel)
             and layer.trainable
             and layer.expansion > 1
@@ -68,3 +72,68 @@ class SamplingCheck(keras.callbacks.Callback):
     def _count_draws(self) -> int:
         states = [layer.seed_generator.state for layer in self._layers()]
         return sum(int(ops.convert_to_numpy(state)[1]) for state in states)
+
+
+class CollapsedCheckpoint(keras.callbacks.ModelCheckpoint):
+    """`keras.callbacks.ModelCheckpoint` that writes the plain model.
+
+    What it saves, when `ModelCheckpoint` would, is `keras_mk.collapse(model)`:
+    a file for deployment, without the copies and without the optimizer. To
+    resume training, save the model itself.
+
+    The file is written beside its place and then moved into it, so that a
+    crash leaves the one before.
+
+    Args:
+        *args: As `keras.callbacks.ModelCheckpoint`.
+        **kwargs: As `keras.callbacks.ModelCheckpoint`.
+
+    Example:
+
+    >>> import keras, keras_mk, numpy as np, os, tempfile
+    >>> model = keras.Sequential(
+    ...     [keras.Input((4,)), keras_mk.layers.MKDense(1)]
+    ... )
+    >>> model.compile("adam", "mse")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "plain.keras")
+    ...     checkpoint = keras_mk.callbacks.CollapsedCheckpoint(path)
+    ...     history = model.fit(
+    ...         np.ones((8, 4)),
+    ...         np.ones((8, 1)),
+    ...         callbacks=[checkpoint],
+    ...         verbose=0,
+    ...     )
+    ...     keras.saving.load_model(path).count_params()
+    5
+    """
+
+    def set_model(self, model: keras.Model) -> None:
+        super().set_model(_SavesCollapsed(model))
+
+
+class _SavesCollapsed:
+    """Stands for a model where what is saved is to be the plain one."""
+
+    def __init__(self, model: keras.Model) -> None:
+        self.trained = model
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.trained, name)
+
+    def save(self, filepath: Any, **kwargs: Any) -> None:
+        self._write("save", Path(filepath), ".keras")
+
+    def save_weights(self, filepath: Any, **kwargs: Any) -> None:
+        self._write("save_weights", Path(filepath), ".weights.h5")
+
+    def _write(self, method: str, target: Path, suffix: str) -> None:
+        internals.synchronize(self.trained)
+        plain = collapse(self.trained)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        beside = target.with_name(f".{target.name}.{os.getpid()}{suffix}")
+        try:
+            getattr(plain, method)(beside)
+            os.replace(beside, target)
+        finally:
+            beside.unlink(missing_ok=True)

@@ -8,7 +8,11 @@ def run(args: argparse.Namespace) -> None:
         from keras_mk import demo
 
         demo.run(args.output_dir, epochs=args.epochs, seeds=args.seeds)
-    elif args.command == "bench":
+    elif args.workload == "expand":
+        from keras_mk.bench import expand
+
+        expand.run(args.models, args.expansion, args.output_dir)
+    elif args.workload == "mlp":
         from keras_mk.bench import mlp
 
         mlp.run(

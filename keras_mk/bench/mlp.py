@@ -57,7 +57,19 @@ def _feed(batch: int) -> Callable[[int], Any]:
 
         data = tf.data.Dataset.from_tensors((x, y))
         return data.repeat
-    return lambda steps: ((x, y) for _ in range(steps))
+    return lambda steps: _Repeated((x, y), steps)
+
+
+class _Repeated(keras.utils.PyDataset):
+    def __init__(self, batch: tuple[Any, Any], steps: int) -> None:
+        super().__init__()
+        self.batch, self.steps = batch, steps
+
+    def __len__(self) -> int:
+        return self.steps
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        return self.batch
 
 
 def measure(

@@ -1,5 +1,6 @@
 """Keras layers whose kernels are trained as random mixtures of copies."""
 
+from keras_mk.layers.majority_kernel import MajorityKernel as MajorityKernel
 from keras_mk.layers.mk_conv1d import MKConv1D as MKConv1D
 from keras_mk.layers.mk_conv1d_transpose import (
     MKConv1DTranspose as MKConv1DTranspose,

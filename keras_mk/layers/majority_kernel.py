@@ -11,6 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_mk import _keras_internals as internals
 from keras_mk import mixing
 from keras_mk.mixing import hashing
 from keras_mk.validation import check_expansion
@@ -54,10 +55,20 @@ class MajorityKernel(keras.layers.Layer):
         super().__init__(*args, **kwargs)
         if self.quantization_mode is not None:
             raise _unsupported(type(self).__name__, "a quantized `dtype`")
+        self.start_majority(expansion, seed)
+
+    def start_majority(self, expansion: int, seed: int | None) -> None:
+        """Sets the state of this class, on a new or a converted layer."""
         self.expansion = expansion
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed)
         self._in_call = _InCall()
+
+    def end_majority(self) -> None:
+        """Takes that state away again."""
+        internals.untrack(self, self.seed_generator)
+        for name in ("expansion", "seed", "seed_generator", "_in_call"):
+            delattr(self, name)
 
     def add_weight(self, *args: Any, **kwargs: Any) -> Any:
         name = kwargs.get("name")
@@ -171,7 +182,7 @@ class MajorityKernel(keras.layers.Layer):
             for k, variable in enumerate(getattr(self, f"{name}s"))
         }
         taken = {id(variable) for variable in copies.values()}
-        own = self._trainable_variables + self._non_trainable_variables
+        own = internals.own_variables(self)
         others = [variable for variable in own if id(variable) not in taken]
         return {**copies, **{str(i): v for i, v in enumerate(others)}}
 

@@ -1,0 +1,125 @@
+"""Everything that touches `keras.src` or a private name of Keras."""
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import keras
+from keras.src.models.functional import Functional
+from keras.src.saving import object_registration
+from keras.src.saving import saving_lib
+
+
+@contextmanager
+def unlocked(layer: Any) -> Iterator[None]:
+    """Lets variables be added to a layer that is built already."""
+    layer._tracker.unlock()
+    try:
+        yield
+    finally:
+        layer._tracker.lock()
+
+
+def own_variables(layer: Any) -> list[Any]:
+    """The variables that belong to the layer itself, in Keras's order."""
+    variables = layer._trainable_variables + layer._non_trainable_variables
+    return list(variables)
+
+
+def replace_variables(
+    layer: Any, old: tuple[Any, ...], new: tuple[Any, ...]
+) -> None:
+    """Puts variables just added in the place of others of the same layer.
+
+    The order matters: optimizers save their slots by it.
+    """
+    variables = layer._trainable_variables
+    at = next(i for i, v in enumerate(variables) if v is old[0])
+    for variable in old:
+        layer._untrack_variable(variable)
+    added = {id(variable) for variable in new}
+    rest = [v for v in variables if id(v) not in added]
+    variables[:] = [*rest[:at], *new, *rest[at:]]
+
+
+def untrack(layer: Any, value: Any) -> None:
+    """Takes a seed generator from a layer."""
+    layer._tracker.untrack(value)
+
+
+def set_path(variable: Any, path: str) -> None:
+    """Names a variable by its place in the model, as `build` does."""
+    variable._path = path
+
+
+def change_class(layer: Any, cls: type) -> None:
+    """Makes a layer an instance of another class, in place."""
+    layer.__class__ = cls
+    signature = inspect.signature(layer.call)
+    names = list(signature.parameters)
+    layer._call_signature = signature
+    layer.call_signature_parameters = names
+    layer._call_has_training_arg = "training" in names
+    layer._call_has_mask_arg = "mask" in names
+    layer._call_has_context_arg = {
+        name: name in names for name in layer._call_context_args
+    }
+
+
+def refresh_tracking(model: Any) -> None:
+    """torch keeps parameters a second time, in each layer that holds them."""
+    if keras.config.backend() != "torch":
+        return
+    for layer in model._flatten_layers():
+        layer._track_variables()
+        if isinstance(layer, keras.Sequential) and layer._functional:
+            layer._functional._track_variables()
+
+
+def sublayers(layer: Any) -> list[Any]:
+    return list(layer._layers)
+
+
+def flatten_layers(layer: Any) -> list[Any]:
+    """The layer and all layers below it, each once."""
+    return list(layer._flatten_layers())
+
+
+def is_container(layer: Any) -> bool:
+    """Whether the layer is a Sequential or Functional model."""
+    return isinstance(layer, (Functional, keras.Sequential))
+
+
+def shows_its_layers(layer: Any) -> bool:
+    """Whether the layer's config holds the configs of its sublayers."""
+    if type(layer) in (Functional, keras.Sequential, keras.Model):
+        return is_container(layer)
+    wrappers = (keras.layers.TimeDistributed, keras.layers.Bidirectional)
+    return type(layer) in wrappers
+
+
+def saved_children(layer: Any) -> Iterator[tuple[str, Any]]:
+    """Attributes in the order in which Keras saves them, on any backend."""
+    yield from saving_lib._walk_saveable(layer)
+
+
+def register_alias(cls: type, registered_name: str) -> None:
+    """Saves instances of a class under a name that revives another class."""
+    object_registration.GLOBAL_CUSTOM_NAMES[cls] = registered_name
+
+
+def uncompile(model: Any) -> None:
+    """Forgets what `compile` was told; KerasHub tasks compile themselves."""
+    model.compiled = False
+    model._compile_config = None
+    model.optimizer = None
+    model.train_function = None
+    model.test_function = None
+    model.predict_function = None
+
+
+def synchronize(model: Any) -> None:
+    """On JAX, `fit` holds the state of a model until it is asked for."""
+    if keras.config.backend() == "jax":
+        model.jax_state_sync()

@@ -1,0 +1,108 @@
+"""A model with majority kernels made plain again."""
+
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_mk import _keras_internals as internals
+from keras_mk import composite
+from keras_mk import convert
+from keras_mk import registry
+from keras_mk.copy_model import copy_model
+from keras_mk.layers import MKMultiHeadAttention
+from keras_mk.layers.majority_kernel import MajorityKernel
+from keras_mk.walk import walk
+
+TOLERANCE = {"float64": 1e-10, "float32": 1e-5, "float16": 5e-3}
+
+
+def collapse(model: keras.Model, verify: Any = None) -> keras.Model:
+    """Returns the plain model: each kernel is the average of its copies.
+
+    The result is made of stock layers only and has the names, the config and
+    the order of weights of the plain architecture; it loads where `keras_mk`
+    is not installed. The model that is given is never changed. The result is
+    not compiled.
+
+    Args:
+        model: A model with majority-kernel layers.
+        verify: A batch of inputs, as the model is called with. If given, the
+            outputs of both models on it are compared.
+
+    Raises:
+        ValueError: If the model has no majority-kernel layer, or the outputs
+            differ by more than the dtype's rounding explains.
+
+    Example:
+
+    >>> import keras, keras_mk
+    >>> model = keras.Sequential(
+    ...     [keras.Input((8,)), keras_mk.layers.MKDense(4)]
+    ... )
+    >>> plain = keras_mk.collapse(model)
+    >>> type(plain.layers[0]).__name__, plain.count_params()
+    ('Dense', 36)
+    """
+    check_majority(model)
+    plain = copy_model(model)
+    places = [plain, *(f.layer for f in walk(plain))]
+    for layer in places:
+        if isinstance(layer, MajorityKernel):
+            convert.to_plain(layer, registry.plain_class_of(layer))
+    for layer in places:
+        if isinstance(layer, composite.Expanded):
+            composite.become_plain(layer)
+        if isinstance(layer, MKMultiHeadAttention):
+            del layer.expansion
+            internals.change_class(layer, keras.layers.MultiHeadAttention)
+    internals.refresh_tracking(plain)
+    if verify is not None:
+        _verify(model, plain, verify)
+    return plain
+
+
+def check_majority(model: Any) -> None:
+    """Raises unless the model has a majority-kernel layer."""
+    if not isinstance(model, keras.layers.Layer):
+        raise ValueError(
+            f"`model` must be a Keras model. Received: {type(model).__name__}"
+        )
+    if not any(
+        isinstance(layer, MajorityKernel)
+        for layer in internals.flatten_layers(model)
+    ):
+        raise ValueError(
+            f"Model '{model.name}' has no majority-kernel layer: it is plain "
+            "already. `keras_mk.expand(model)` makes one that has."
+        )
+
+
+def largest_difference(ours: Any, theirs: Any) -> float:
+    """Largest difference between two structures of outputs."""
+    pairs = zip(
+        keras.tree.flatten(ours), keras.tree.flatten(theirs), strict=True
+    )
+    return max(
+        float(np.abs(_wide(a) - _wide(b)).max(initial=0)) for a, b in pairs
+    )
+
+
+def _wide(x: Any) -> Any:
+    return keras.ops.convert_to_numpy(x).astype("float64")
+
+
+def _verify(model: keras.Model, plain: keras.Model, batch: Any) -> None:
+    ours, theirs = plain(batch, training=False), model(batch, training=False)
+    difference = largest_difference(ours, theirs)
+    size = max(
+        float(np.abs(_wide(x)).max(initial=0))
+        for x in keras.tree.flatten(theirs)
+    )
+    tolerance = TOLERANCE.get(model.compute_dtype, 2e-2) * max(1.0, size)
+    if not difference <= tolerance:
+        raise ValueError(
+            "The collapsed model differs from the inference of the model it "
+            f"was made of by {difference:.2e} at most, where {tolerance:.2e} "
+            f"is allowed for {model.compute_dtype}."
+        )
