@@ -3,12 +3,14 @@
 import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import keras
 from keras.src.models.functional import Functional
 from keras.src.saving import object_registration
 from keras.src.saving import saving_lib
+from keras.src.utils import tracking
 
 
 @contextmanager
@@ -107,6 +109,37 @@ def saved_children(layer: Any) -> Iterator[tuple[str, Any]]:
 def register_alias(cls: type, registered_name: str) -> None:
     """Saves instances of a class under a name that revives another class."""
     object_registration.GLOBAL_CUSTOM_NAMES[cls] = registered_name
+
+
+def transfer_state(source: Any, target: Any, folder: Path) -> None:
+    """Gives a model the weights and vocabularies of another, by disk.
+
+    As `save_weights` and `load_weights` do, but with what they leave out, and
+    whatever optimizer there is.
+    """
+    path, assets = folder / "state.weights.h5", str(folder / "assets")
+    weights_store = saving_lib.H5IOStore(path, mode="w")
+    assets_store = saving_lib.DiskIOStore(assets, mode="w")
+    saving_lib._save_state(
+        source, weights_store, assets_store, "", visited_saveables=set()
+    )
+    weights_store.close()
+    weights_store = saving_lib.H5IOStore(path, mode="r")
+    assets_store = saving_lib.DiskIOStore(assets, mode="r")
+    saving_lib._load_state(
+        target, weights_store, assets_store, "", visited_saveables=set()
+    )
+    weights_store.close()
+
+
+def share_preprocessor(source: Any, target: Any) -> None:
+    """Gives a KerasHub task the preprocessor of another.
+
+    It holds no weights, and KerasHub does not keep all of it in a config.
+    """
+    if getattr(source, "preprocessor", None) is not None:
+        with tracking.DotNotTrackScope():
+            target.preprocessor = source.preprocessor
 
 
 def uncompile(model: Any) -> None:

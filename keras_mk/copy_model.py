@@ -1,4 +1,4 @@
-"""A copy of a model that shares nothing with it."""
+"""A copy of a model."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,11 +10,11 @@ from keras_mk.composite import plain_type
 
 
 def copy_model(model: keras.Model) -> keras.Model:
-    """Saves and loads a model, so that all of its state comes along.
+    """Makes a model anew from its config, and gives it the state of the other.
 
-    Not `clone_model`, which enters only Sequential and Functional models, nor
-    `get_config` and `get_weights`, which leave vocabularies behind. The copy
-    is not compiled.
+    Not by `clone_model`, which enters only Sequential and Functional models,
+    nor with `get_weights`, which leaves vocabularies behind. The copy is not
+    compiled. A KerasHub task shares its preprocessor with its copy.
     """
     custom_objects = {
         cls.__name__: cls
@@ -22,25 +22,24 @@ def copy_model(model: keras.Model) -> keras.Model:
         for cls in [plain_type(layer)]
         if not cls.__module__.startswith(("keras.", "keras_hub."))
     }
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "model.keras"
-        try:
-            model.save(path)
-            copy = keras.saving.load_model(
-                path,
-                custom_objects=custom_objects,
-                compile=False,
-                safe_mode=False,
-            )
-        except OSError:
-            raise
-        except Exception as error:
-            raise ValueError(
-                f"Model '{model.name}' cannot be copied, because Keras cannot "
-                "save it and load it again. Its own classes need `get_config` "
-                "(and `from_config`), its own functions "
-                "`keras.saving.register_keras_serializable`. Keras says: "
-                f"{error}"
-            ) from error
-    internals.uncompile(copy)
+    try:
+        config = keras.saving.serialize_keras_object(model)
+        config.pop("compile_config", None)
+        copy = keras.saving.deserialize_keras_object(
+            config, custom_objects=custom_objects, safe_mode=False
+        )
+        internals.uncompile(copy)
+        with TemporaryDirectory() as folder:
+            internals.transfer_state(model, copy, Path(folder))
+    except OSError:
+        raise
+    except Exception as error:
+        raise ValueError(
+            f"Model '{model.name}' cannot be copied, because Keras cannot "
+            "save it and load it again. Its own classes need `get_config` "
+            "(and `from_config`), its own functions "
+            "`keras.saving.register_keras_serializable`. Keras says: "
+            f"{error}"
+        ) from error
+    internals.share_preprocessor(model, copy)
     return copy

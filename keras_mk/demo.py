@@ -9,7 +9,10 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from keras_mk.layers import MKDense
+from keras_mk.collapse import collapse
+from keras_mk.collapse import largest_difference
+from keras_mk.expand import expand
+from keras_mk.plan import summary
 
 HIDDEN = (128, 64)
 EXPANSION = 3
@@ -23,8 +26,8 @@ PASSES = 4
 def run(output_dir: str, epochs: int = 10, seeds: int = 3) -> None:
     """Trains both networks for each seed, and compares them.
 
-    Writes `curves.png` and `model.keras`, the averaged majority-kernel
-    network of the last seed as a plain Keras model, to `output_dir`.
+    Writes `curves.png` and `model.keras`, the collapsed majority-kernel
+    network of the last seed, to `output_dir`.
     """
     x_train, y_train, x_test, y_test = _digits()
     folder = Path(output_dir)
@@ -55,38 +58,28 @@ def run(output_dir: str, epochs: int = 10, seeds: int = 3) -> None:
     Console().print(_table(runs))
     _plot(runs, folder / "curves.png")
     trained = runs["majority"][-1]["model"]
-    averaged = average(trained)
-    averaged.save(folder / "model.keras")
-    difference = np.abs(
-        trained.predict(x_test, verbose=0) - averaged.predict(x_test, verbose=0)
-    ).max()
+    collapsed = collapse(trained, verify=x_test)
+    collapsed.save(folder / "model.keras")
+    difference = largest_difference(
+        collapsed.predict(x_test, verbose=0),
+        trained.predict(x_test, verbose=0),
+    )
     print(
         f"Wrote {folder / 'curves.png'} and {folder / 'model.keras'}: the "
-        f"averaged model, {averaged.count_params():,} parameters, largest "
+        f"collapsed model, {collapsed.count_params():,} parameters, largest "
         f"difference to the majority-kernel network {difference:.1e}."
     )
 
 
 def build(method: str) -> keras.Model:
     """An MLP for the 8 x 8 digits, plain or with majority kernels."""
+    hidden = [keras.layers.Dense(n, activation="relu") for n in HIDDEN]
+    plain = keras.Sequential(
+        [keras.Input((64,)), *hidden, keras.layers.Dense(10)]
+    )
     if method == "plain":
-        hidden = [keras.layers.Dense(n, activation="relu") for n in HIDDEN]
-        output = keras.layers.Dense(10)
-    else:
-        hidden = [
-            MKDense(n, activation="relu", expansion=EXPANSION) for n in HIDDEN
-        ]
-        output = MKDense(10, expansion=EXPANSION)
-    return keras.Sequential([keras.Input((64,)), *hidden, output])
-
-
-def average(model: keras.Model) -> keras.Model:
-    """The plain network with the averaged kernels of `build("majority")`."""
-    plain = build("plain")
-    for ours, theirs in zip(plain.layers, model.layers, strict=True):
-        kernel = keras.ops.convert_to_numpy(theirs.kernel)
-        ours.set_weights([kernel, keras.ops.convert_to_numpy(theirs.bias)])
-    return plain
+        return plain
+    return expand(plain, EXPANSION, copies="independent")
 
 
 def _digits() -> tuple[Any, ...]:
@@ -114,13 +107,6 @@ def _digits() -> tuple[Any, ...]:
     return x_train, np.tile(y_train, PASSES), x[test], y[test]
 
 
-def _deployed_parameters(model: keras.Model) -> int:
-    return sum(
-        int(np.prod(layer.kernel.shape)) + int(np.prod(layer.bias.shape))
-        for layer in model.layers
-    )
-
-
 def _table(runs: dict[str, list[dict[str, Any]]]) -> Table:
     table = Table(
         title=f"scikit-learn digits, {TRAINING_IMAGES} training images, "
@@ -140,7 +126,7 @@ def _table(runs: dict[str, list[dict[str, Any]]]) -> Table:
         table.add_row(
             method,
             f"{model.count_params():,}",
-            f"{_deployed_parameters(model):,}",
+            f"{summary(model).parameters['deployed']:,}",
             f"{np.mean(accuracy):.2f} ± {np.std(accuracy):.2f} %",
             f"{np.mean([result['seconds'] for result in results]):.1f}",
         )

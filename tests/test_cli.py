@@ -5,11 +5,9 @@ import subprocess
 import sys
 
 import keras
-import numpy as np
 import pytest
 
 import keras_mk_cli
-from keras_mk import demo
 from tests.backends import BACKEND
 
 
@@ -53,16 +51,6 @@ def test_demo(tmp_path, capsys):
     model = keras.saving.load_model(folder / "model.keras")
     assert model.count_params() == 17_226
     assert {type(layer) for layer in model.layers} == {keras.layers.Dense}
-
-
-def test_demo_average_is_the_inference_of_the_trained_network():
-    model = demo.build("majority")
-    x = np.random.default_rng(0).normal(size=(5, 64)).astype("float32")
-    np.testing.assert_allclose(
-        demo.average(model).predict(x, verbose=0),
-        model.predict(x, verbose=0),
-        atol=1e-6,
-    )
 
 
 def test_error_on_one_line(tmp_path, capsys):
@@ -110,3 +98,20 @@ def test_bench_mlp(tmp_path, monkeypatch, capsys):
     }
     assert result["to_plain"]["plain"]["median"] == 1
     assert "mk / mean" in output
+
+
+@pytest.mark.slow
+def test_bench_expand(tmp_path, monkeypatch, capsys):
+    from keras_mk.bench import expand
+
+    monkeypatch.setitem(
+        expand.MODELS,
+        "resnet50",
+        lambda: keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]),
+    )
+    arguments = ["bench", "expand", "--models", "resnet50", "--output-dir"]
+    assert keras_mk_cli.main([*arguments, str(tmp_path)]) == 0
+    path = tmp_path / f"bench_expand_{BACKEND}.json"
+    result = json.loads(path.read_text())["results"][0]
+    assert result["parameters"] == 8
+    assert result["expand_seconds"] >= 0
