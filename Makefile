@@ -9,16 +9,16 @@ BACKENDS := tensorflow jax torch
 # Each stamp is an install that is up to date: a second run installs nothing.
 $(VENV)/.created:
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --quiet --upgrade pip
 	touch $@
 
 $(VENV)/.demo: $(VENV)/.created pyproject.toml constraints.txt
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
+	$(BIN)/python -m pip install --quiet --quiet --constraint constraints.txt \
 		--editable ".[tensorflow,demo]"
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.created pyproject.toml constraints.txt
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
+	$(BIN)/python -m pip install --quiet --quiet --constraint constraints.txt \
 		--editable ".[tensorflow,jax,torch,hub,dev]"
 	touch $@
 

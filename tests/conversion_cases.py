@@ -150,6 +150,29 @@ def recurrent_and_embedding():
     return Model(model, np.arange(20).reshape(4, 5) % 7, random(4, 2), 1)
 
 
+class Tied(layers.Layer):
+    """Two Dense layers with one kernel, and one with its own."""
+
+    def build(self, input_shape):
+        self.first = layers.Dense(3, name="first")
+        self.second = layers.Dense(3, name="second")
+        self.free = layers.Dense(3, name="free")
+        for layer in (self.first, self.second, self.free):
+            layer.build(input_shape)
+        self.second._tracker.unlock()
+        self.second._untrack_variable(self.second._kernel)
+        self.second._kernel = self.first._kernel
+        self.second._tracker.lock()
+
+    def call(self, x):
+        return self.first(x) + self.second(x) + self.free(x)
+
+
+def tied():
+    model = keras.Sequential([keras.Input((3,)), Tied(name="tied")])
+    return Model(model, random(4, 3), random(4, 3), 1)
+
+
 def application(name, **kwargs):
     model = getattr(keras.applications, name)(
         weights=None, include_top=False, pooling="avg", **kwargs
@@ -260,6 +283,7 @@ CASES = {
     "attention": Case(attention, {}),
     "frozen": Case(frozen, {}),
     "mixed_precision": Case(mixed_precision, {}),
+    "tied": Case(tied, {"Tied": Tied}),
     "recurrent": Case(recurrent_and_embedding, {}),
     "resnet50": Case(resnet50, {}, slow=True),
     "mobilenet_v2": Case(mobilenet_v2, {}, slow=True),
