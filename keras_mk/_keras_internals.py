@@ -55,6 +55,15 @@ def set_path(variable: Any, path: str) -> None:
     variable._path = path
 
 
+def forget_attribute(layer: Any, name: str) -> None:
+    """Takes an attribute away, also where TensorFlow keeps it alive."""
+    vars(layer).pop(name, None)
+    if keras.config.backend() == "tensorflow":
+        kept = layer._self_unconditional_checkpoint_dependencies
+        kept[:] = [d for d in kept if d.name != name]
+        layer._self_unconditional_dependency_names.pop(name, None)
+
+
 def change_class(layer: Any, cls: type) -> None:
     """Makes a layer an instance of another class, in place."""
     layer.__class__ = cls

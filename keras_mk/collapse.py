@@ -45,8 +45,17 @@ def collapse(model: keras.Model, verify: Any = None) -> keras.Model:
     ('Dense', 36)
     """
     check_majority(model)
-    plain = copy_model(model)
-    places = [plain, *(f.layer for f in walk(plain))]
+    plain = _made_plain(copy_model(model))
+    # Once more, so that what is returned was made by Keras alone.
+    plain = copy_model(plain)
+    if verify is not None:
+        _verify(model, plain, verify)
+    return plain
+
+
+def _made_plain(model: keras.Model) -> keras.Model:
+    """Turns every layer of a model plain, in place."""
+    places = [model, *(f.layer for f in walk(model))]
     for layer in places:
         if isinstance(layer, MajorityKernel):
             convert.to_plain(layer, registry.plain_class_of(layer))
@@ -56,10 +65,8 @@ def collapse(model: keras.Model, verify: Any = None) -> keras.Model:
         if isinstance(layer, MKMultiHeadAttention):
             del layer.expansion
             internals.change_class(layer, keras.layers.MultiHeadAttention)
-    internals.refresh_tracking(plain)
-    if verify is not None:
-        _verify(model, plain, verify)
-    return plain
+    internals.refresh_tracking(model)
+    return model
 
 
 def check_majority(model: Any) -> None:

@@ -78,7 +78,7 @@ def to_plain(layer: Any, plain_class: type) -> None:
             if shared is not None:
                 kernel.regularizer = shared.regularizer
             internals.replace_variables(layer, copies, (kernel,))
-            vars(layer).pop(f"_{name}_copies", None)
+            internals.forget_attribute(layer, f"_{name}_copies")
             _set_kernel(layer, name, kernel)
 
 
@@ -95,9 +95,9 @@ def _plain_kernel(layer: Any, name: str) -> Any:
 
 def _set_kernel(layer: Any, name: str, value: Any) -> None:
     """Assigns what `build` assigned, past properties and tracking."""
-    attributes = vars(layer)
-    attribute = f"_{name}" if f"_{name}" in attributes else name
-    attributes[attribute] = value
+    attribute = f"_{name}" if f"_{name}" in vars(layer) else name
+    internals.forget_attribute(layer, attribute)
+    vars(layer)[attribute] = value
 
 
 def _add_variable(

@@ -56,6 +56,8 @@ def fit(model, data):
 
 
 @every_model
+# A compiled KerasHub task that loads weights without an optimizer's.
+@pytest.mark.filterwarnings("ignore:Skipping variable loading for optimizer")
 def test_there_and_back(case, tmp_path):
     data = case.make()
     plain = data.model
