@@ -64,6 +64,17 @@ def forget_attribute(layer: Any, name: str) -> None:
         layer._self_unconditional_dependency_names.pop(name, None)
 
 
+def forget_arguments(layer: Any, names: tuple[str, ...]) -> None:
+    """Takes arguments from the config that Keras makes of a constructor call.
+
+    It stands for `get_config` on layers that do not define one.
+    """
+    config = getattr(layer, "_auto_config", None)
+    if config is not None:
+        for name in names:
+            config.config.pop(name, None)
+
+
 def change_class(layer: Any, cls: type) -> None:
     """Makes a layer an instance of another class, in place."""
     layer.__class__ = cls

@@ -71,6 +71,7 @@ def to_plain(layer: Any, plain_class: type) -> None:
     }
     layer.end_majority()
     internals.change_class(layer, plain_class)
+    internals.forget_arguments(layer, ("expansion", "seed"))
     with internals.unlocked(layer):
         for name, (copies, average) in averages.items():
             kernel = _add_variable(layer, name, average, copies[0])
