@@ -12,6 +12,7 @@ from keras_mk import registry
 from keras_mk.copy_model import copy_model
 from keras_mk.layers import MKMultiHeadAttention
 from keras_mk.layers.majority_kernel import MajorityKernel
+from keras_mk.validation import check_model
 from keras_mk.walk import walk
 
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5, "float16": 5e-3}
@@ -71,10 +72,7 @@ def _made_plain(model: keras.Model) -> keras.Model:
 
 def check_majority(model: Any) -> None:
     """Raises unless the model has a majority-kernel layer."""
-    if not isinstance(model, keras.layers.Layer):
-        raise ValueError(
-            f"`model` must be a Keras model. Received: {type(model).__name__}"
-        )
+    check_model(model)
     if not any(
         isinstance(layer, MajorityKernel)
         for layer in internals.flatten_layers(model)

@@ -10,9 +10,9 @@ from keras_mk import _keras_internals as internals
 from keras_mk import composite
 from keras_mk import convert
 from keras_mk import registry
+from keras_mk.choose import choose
 from keras_mk.copy_model import copy_model
 from keras_mk.mixing import hashing
-from keras_mk.plan import choose
 from keras_mk.validation import check_seed
 from keras_mk.walk import walk
 

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import keras
+
 
 def check_expansion(expansion: Any) -> None:
     """Raises unless `expansion`, the number of copies, is an integer >= 1."""
@@ -28,4 +30,12 @@ def check_seed(seed: Any) -> None:
         raise ValueError(
             "`seed` must be `None` or an integer from 0 to 2**31 - 1. "
             f"Received: seed={seed!r}"
+        )
+
+
+def check_model(model: Any) -> None:
+    """Raises unless `model` is a Keras model or layer."""
+    if not isinstance(model, keras.layers.Layer):
+        raise ValueError(
+            f"`model` must be a Keras model. Received: {type(model).__name__}"
         )

@@ -61,6 +61,31 @@ def test_losses_are_the_same_on_every_backend(case, optimizer):
     assert len(set(golden)) == 5
 
 
+@pytest.mark.parametrize("extension", [".keras", ".weights.h5"])
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_copies_and_seeds_are_saved(case, extension, tmp_path):
+    def make(seed):
+        layer = case.mk_class(**case.arguments, seed=seed)
+        return keras.Sequential([keras.Input(case.input_shape[1:]), layer])
+
+    model = make(seed=1)
+    x = case.inputs()
+    model(x, training=True)
+    path = tmp_path / f"model{extension}"
+    if extension == ".keras":
+        model.save(path)
+        loaded = keras.saving.load_model(path)
+    else:
+        model.save_weights(path)
+        loaded = make(seed=2)
+        loaded.load_weights(path)
+    for ours, theirs in zip(loaded.variables, model.variables, strict=True):
+        np.testing.assert_array_equal(to_numpy(ours), to_numpy(theirs))
+    np.testing.assert_array_equal(
+        to_numpy(loaded(x, training=True)), to_numpy(model(x, training=True))
+    )
+
+
 @pytest.mark.parametrize("jit_compile", [True, False])
 @pytest.mark.parametrize("extension", [".keras", ".weights.h5"])
 def test_resumed_run_equals_the_uninterrupted_one(
