@@ -63,8 +63,8 @@ def test_there_and_back(case, tmp_path):
     plain = data.model
     before = [to_numpy(w) for w in plain.weights]
     config = normal(plain.get_config())
+    expected = outputs(plain, data)  # builds a task's preprocessor, too
     trainable = [layer.trainable for layer in plain._flatten_layers()]
-    expected = outputs(plain, data)
 
     model = keras_mk.expand(plain, expansion=2, seed=1)
     assert not model.compiled
