@@ -197,7 +197,7 @@ def mobilenet_v2():
 
 def efficientnet_b0():
     case = application("EfficientNetB0", input_shape=(32, 32, 3))
-    # Five of 81 did not move on torch; why has not been looked into.
+    # Its drop-connect may leave a whole residual block out of the one step.
     case.moving = 0.9
     return case
 
