@@ -103,6 +103,13 @@ def _add_bench(commands: argparse._SubParsersAction) -> None:  # type: ignore[ty
         choices=["resnet50", "t5"],
         default=["resnet50", "t5"],
     )
+    expand.add_argument(
+        "--rounds",
+        type=_positive,
+        default=5,
+        help="times that each model is built and converted (default: "
+        "%(default)s)",
+    )
     for workload in (mlp, expand):
         workload.add_argument(
             "--output-dir",

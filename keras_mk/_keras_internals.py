@@ -3,10 +3,11 @@
 import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
+from keras import ops
 from keras.src.models.functional import Functional
 from keras.src.saving import object_registration
 from keras.src.saving import saving_lib
@@ -131,25 +132,50 @@ def register_alias(cls: type, registered_name: str) -> None:
     object_registration.GLOBAL_CUSTOM_NAMES[cls] = registered_name
 
 
-def transfer_state(source: Any, target: Any, folder: Path) -> None:
-    """Gives a model the weights and vocabularies of another, by disk.
+class _MemoryStore(saving_lib.NpzIOStore):
+    """What a weights file holds, without the file."""
 
-    As `save_weights` and `load_weights` do, but with what they leave out, and
+    def __init__(self) -> None:
+        self.contents: dict[str, _Entry] = {}
+
+    def make(self, path: str, metadata: Any = None) -> "_Entry":
+        return self.contents.setdefault(path, _Entry())
+
+    def get(self, path: str) -> "_Entry":
+        return self.contents.get(path, _Entry())
+
+    def has_path(self, path: str) -> bool:
+        inside = f"{path}/"
+        return any(p == path or p.startswith(inside) for p in self.contents)
+
+
+class _Entry(dict[str, Any]):
+    def __setitem__(self, key: str, value: Any) -> None:
+        value = ops.convert_to_numpy(value)
+        if keras.config.backend() == "jax":
+            # `assign` copies elsewhere; JAX may keep what it is given.
+            value = np.array(value)
+        super().__setitem__(key, value)
+
+
+def transfer_state(source: Any, target: Any) -> None:
+    """Gives a model the weights and vocabularies of another.
+
+    As `save_weights` and `load_weights` do, but with the vocabularies, and
     whatever optimizer there is.
     """
-    path, assets = folder / "state.weights.h5", str(folder / "assets")
-    weights_store = saving_lib.H5IOStore(path, mode="w")
-    assets_store = saving_lib.DiskIOStore(assets, mode="w")
-    saving_lib._save_state(
-        source, weights_store, assets_store, "", visited_saveables=set()
-    )
-    weights_store.close()
-    weights_store = saving_lib.H5IOStore(path, mode="r")
-    assets_store = saving_lib.DiskIOStore(assets, mode="r")
-    saving_lib._load_state(
-        target, weights_store, assets_store, "", visited_saveables=set()
-    )
-    weights_store.close()
+    weights = _MemoryStore()
+    assets = saving_lib.DiskIOStore("assets", mode="w")
+    try:
+        saving_lib._save_state(
+            source, weights, assets, "", visited_saveables=set()
+        )
+        saved = saving_lib.DiskIOStore(assets.working_dir, mode="r")
+        saving_lib._load_state(
+            target, weights, saved, "", visited_saveables=set()
+        )
+    finally:
+        assets.close()
 
 
 def share_preprocessor(source: Any, target: Any) -> None:

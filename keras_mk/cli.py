@@ -11,7 +11,7 @@ def run(args: argparse.Namespace) -> None:
     elif args.workload == "expand":
         from keras_mk.bench import expand
 
-        expand.run(args.models, args.expansion, args.output_dir)
+        expand.run(args.models, args.expansion, args.rounds, args.output_dir)
     elif args.workload == "mlp":
         from keras_mk.bench import mlp
 

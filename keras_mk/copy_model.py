@@ -1,8 +1,5 @@
 """A copy of a model."""
 
-from pathlib import Path
-from tempfile import TemporaryDirectory
-
 import keras
 
 from keras_mk import _keras_internals as internals
@@ -29,8 +26,7 @@ def copy_model(model: keras.Model) -> keras.Model:
             config, custom_objects=custom_objects, safe_mode=False
         )
         internals.uncompile(copy)
-        with TemporaryDirectory() as folder:
-            internals.transfer_state(model, copy, Path(folder))
+        internals.transfer_state(model, copy)
     except OSError:
         raise
     except Exception as error:

@@ -1,9 +1,12 @@
 """`keras-mk bench expand`: time and memory of converting a model."""
 
+import gc
 import json
 import resource
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -46,36 +49,59 @@ def t5() -> keras.Model:
 MODELS = {"resnet50": resnet50, "t5": t5}
 
 
-def measure(name: str, expansion: int) -> dict[str, Any]:
+def measure(name: str, expansion: int, rounds: int) -> dict[str, Any]:
     """One model, in this process: peak memory never falls again.
 
-    Imports apart, everything happens for the first time, as in a script.
+    The first round is what a script does that converts one model, imports
+    apart; the ratio is the median over the rounds.
     """
     tiny = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2)])
     collapse(expand(tiny, expansion))
-    start = time.perf_counter()
-    model = MODELS[name]()
-    build = time.perf_counter() - start
-    weights = sum(w.numpy().nbytes for w in model.weights)
-    before = _peak()
-    start = time.perf_counter()
-    expanded = expand(model, expansion)
-    seconds = time.perf_counter() - start
-    peak = _peak() - before
-    start = time.perf_counter()
-    collapse(expanded)
-    collapse_seconds = time.perf_counter() - start
+    seconds: dict[str, list[float]] = {"build": [], "expand": [], "back": []}
+    for _ in range(rounds):
+        gc.collect()
+        model = _timed(seconds["build"], MODELS[name])
+        before = _peak()
+        expanded = _timed(seconds["expand"], expand, model, expansion)
+        if len(seconds["expand"]) == 1:
+            added = _peak() - before
+        _timed(seconds["back"], collapse, expanded)
+        parameters = model.count_params()
+        weights = sum(w.numpy().nbytes for w in model.weights)
+        # Before the next round, not when a new model takes its name.
+        del model, expanded
     return {
         "model": name,
-        "parameters": model.count_params(),
-        "build_seconds": round(build, 2),
-        "expand_seconds": round(seconds, 2),
-        "collapse_seconds": round(collapse_seconds, 2),
-        "expand_to_build": round(seconds / build, 2),
+        "parameters": parameters,
+        "build_seconds": round(seconds["build"][0], 2),
+        "expand_seconds": round(seconds["expand"][0], 2),
+        "collapse_seconds": round(seconds["back"][0], 2),
+        "expand_to_build": timing.ratio(seconds["expand"], seconds["build"]),
         "weights_mib": round(weights / MIB),
-        "peak_mib_added": round(peak / MIB),
-        "peak_to_weights": round(peak / weights, 2),
+        "peak_mib_added": round(added / MIB),
+        "peak_to_weights": round(added / weights, 2),
     }
+
+
+def _measure_each(
+    models: list[str], expansion: int, rounds: int
+) -> list[dict[str, Any]]:
+    if len(models) == 1:
+        return [measure(models[0], expansion, rounds)]
+    with ProcessPoolExecutor(
+        max_workers=1, mp_context=get_context("spawn"), max_tasks_per_child=1
+    ) as pool:
+        runs = [
+            pool.submit(measure, name, expansion, rounds) for name in models
+        ]
+        return [run.result() for run in runs]
+
+
+def _timed(seconds: list[float], function: Any, *args: Any) -> Any:
+    start = time.perf_counter()
+    result = function(*args)
+    seconds.append(time.perf_counter() - start)
+    return result
 
 
 def _peak() -> int:
@@ -84,13 +110,16 @@ def _peak() -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-def run(models: list[str], expansion: int, output_dir: str) -> None:
+def run(
+    models: list[str], expansion: int, rounds: int, output_dir: str
+) -> None:
     folder = Path(output_dir)
     folder.mkdir(parents=True, exist_ok=True)
-    results = [measure(name, expansion) for name in models]
+    results = _measure_each(models, expansion, rounds)
     report = {
         "workload": "keras_mk.expand and keras_mk.collapse",
         "expansion": expansion,
+        "rounds": rounds,
         "environment": timing.environment(),
         "results": results,
     }
@@ -98,7 +127,9 @@ def run(models: list[str], expansion: int, output_dir: str) -> None:
     for column in results[0]:
         table.add_column(column.replace("_", " "))
     for result in results:
-        table.add_row(*(str(value) for value in result.values()))
+        ratio = f"{result['expand_to_build']['median']:.2f}"
+        row = {**result, "expand_to_build": ratio}
+        table.add_row(*(str(value) for value in row.values()))
     Console().print(table)
     path = folder / f"bench_expand_{keras.config.backend()}.json"
     path.write_text(json.dumps(report, indent=2) + "\n")
