@@ -38,9 +38,27 @@ class Case:
         layer.set_weights([*kernels, *bias])
         return layer
 
+    def network(self, seed):
+        """A model of the one layer."""
+        layer = self.mk_class(
+            **self.arguments, expansion=self.expansion, seed=seed
+        )
+        inputs = keras.Input(self.input_shape[1:])
+        return keras.Model(inputs, self.apply(layer, inputs))
+
+    def apply(self, layer, inputs):
+        return layer(inputs)
+
     def inputs(self, seed=0):
         random = np.random.default_rng(seed)
         return random.normal(size=self.input_shape).astype("float32")
+
+
+class SelfAttention(Case):
+    """The layer that has its majority kernels in sublayers."""
+
+    def apply(self, layer, inputs):
+        return layer(inputs, inputs)
 
 
 CASES = [
@@ -79,3 +97,13 @@ CASES = [
 ]
 
 IDS = [case.name for case in CASES]
+
+# What a layer does within a model concerns attention as well.
+NETWORK_CASES = [
+    *CASES,
+    SelfAttention(
+        "MultiHeadAttention", {"num_heads": 2, "key_dim": 3}, (6, 4, 5)
+    ),
+]
+
+NETWORK_IDS = [case.name for case in NETWORK_CASES]

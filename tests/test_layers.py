@@ -156,18 +156,6 @@ def test_keras_layer_test(case):
     )
 
 
-def test_dense_worked_by_hand():
-    layer = layers.MKDense(1, expansion=2, seed=0, use_bias=False)
-    layer.build((1, 1))
-    layer.set_weights([np.array([[1.0]]), np.array([[3.0]])])
-    assert to_numpy(layer(np.array([[10.0]])))[0, 0] == 20.0
-    half = int(reference.random_bits([0, 0], (1, 1))[0, 0]) & 0xFFFF
-    u = (half + 0.5) / 65536
-    expected = 10 * (1.0 * u + 3.0 * (1 - u))
-    output = to_numpy(layer(np.array([[10.0]]), training=True))[0, 0]
-    assert output == pytest.approx(expected, rel=1e-6)
-
-
 def test_kernels_and_kernel_need_a_built_layer():
     layer = layers.MKDense(2)
     # torch.nn.Module puts a message of its own in the place of ours.

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import warnings
 from pathlib import Path
 
@@ -13,14 +14,16 @@ from keras_mk import callbacks
 from keras_mk import layers
 from tests.backends import BACKEND
 from tests.backends import to_numpy
-from tests.layer_cases import CASES
-from tests.layer_cases import IDS
+from tests.layer_cases import NETWORK_CASES
+from tests.layer_cases import NETWORK_IDS
 from tests.models import compiled
 from tests.models import convnet
 from tests.models import data
 from tests.models import fixed_weights
 
 GOLDEN = Path(__file__).parent / "golden"
+
+every_network = pytest.mark.parametrize("case", NETWORK_CASES, ids=NETWORK_IDS)
 
 
 class Losses(keras.callbacks.Callback):
@@ -34,8 +37,7 @@ class Losses(keras.callbacks.Callback):
 
 def five_losses(case, optimizer):
     """Loss after each of five epochs of one step."""
-    layer = case.mk_class(**case.arguments, expansion=3, seed=11)
-    model = keras.Sequential([keras.Input(case.input_shape[1:]), layer])
+    model = case.network(seed=11)
     fixed_weights(model)
     model.compile(optimizer, "mse")
     x = case.inputs()
@@ -47,7 +49,7 @@ def five_losses(case, optimizer):
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-@pytest.mark.parametrize("case", CASES, ids=IDS)
+@every_network
 def test_losses_are_the_same_on_every_backend(case, optimizer):
     path = GOLDEN / "losses.json"
     losses = five_losses(case, optimizer)
@@ -62,13 +64,9 @@ def test_losses_are_the_same_on_every_backend(case, optimizer):
 
 
 @pytest.mark.parametrize("extension", [".keras", ".weights.h5"])
-@pytest.mark.parametrize("case", CASES, ids=IDS)
+@every_network
 def test_copies_and_seeds_are_saved(case, extension, tmp_path):
-    def make(seed):
-        layer = case.mk_class(**case.arguments, seed=seed)
-        return keras.Sequential([keras.Input(case.input_shape[1:]), layer])
-
-    model = make(seed=1)
+    model = case.network(seed=1)
     x = case.inputs()
     model(x, training=True)
     path = tmp_path / f"model{extension}"
@@ -77,7 +75,7 @@ def test_copies_and_seeds_are_saved(case, extension, tmp_path):
         loaded = keras.saving.load_model(path)
     else:
         model.save_weights(path)
-        loaded = make(seed=2)
+        loaded = case.network(seed=2)
         loaded.load_weights(path)
     for ours, theirs in zip(loaded.variables, model.variables, strict=True):
         np.testing.assert_array_equal(to_numpy(ours), to_numpy(theirs))
@@ -86,37 +84,63 @@ def test_copies_and_seeds_are_saved(case, extension, tmp_path):
     )
 
 
-@pytest.mark.parametrize("jit_compile", [True, False])
-@pytest.mark.parametrize("extension", [".keras", ".weights.h5"])
-def test_resumed_run_equals_the_uninterrupted_one(
-    tmp_path, extension, jit_compile
-):
-    if jit_compile and BACKEND == "torch":
-        pytest.skip("torch.compile: see test_torch_compile")
-    path = tmp_path / f"state{extension}"
-    x, y = data()
+def resumed_equals_uninterrupted(make, x, y, path, **options):
+    """Trains, saves, and goes on with the model and with what was saved."""
 
     def fit(model):
         recorder = Losses()
         model.fit(
-            x, y, batch_size=8, shuffle=False, verbose=0, callbacks=[recorder]
+            x, y, batch_size=2, shuffle=False, verbose=0, callbacks=[recorder]
         )
         return recorder.losses
 
-    model = compiled(convnet(), "adam", jit_compile=jit_compile)
+    model = make(seed=5)
     fixed_weights(model)
+    model.compile(**options)
     fit(model)
-    if extension == ".keras":
+    if path.suffix == ".keras":
         model.save(path)
         resumed = keras.saving.load_model(path)
     else:
         model.save_weights(path)
-        resumed = compiled(convnet(seed=99), "adam", jit_compile=jit_compile)
+        resumed = make(seed=99)
+        resumed.compile(**options)
         resumed.optimizer.build(resumed.trainable_variables)
         resumed.load_weights(path)
     assert fit(resumed) == fit(model)
     for ours, theirs in zip(resumed.variables, model.variables, strict=True):
         np.testing.assert_array_equal(to_numpy(ours), to_numpy(theirs))
+
+
+@pytest.mark.parametrize("extension", [".keras", ".weights.h5"])
+@every_network
+def test_resumed_run_equals_the_uninterrupted_one(case, extension, tmp_path):
+    x = case.inputs()
+    resumed_equals_uninterrupted(
+        case.network,
+        x,
+        np.ones(case.network(seed=0)(x).shape, "float32"),
+        tmp_path / f"state{extension}",
+        optimizer="adam",
+        loss="mse",
+    )
+
+
+@pytest.mark.parametrize("jit_compile", [True, False])
+@pytest.mark.parametrize("extension", [".keras", ".weights.h5"])
+def test_resumed_network_equals_the_uninterrupted_one(
+    tmp_path, extension, jit_compile
+):
+    if jit_compile and BACKEND == "torch":
+        pytest.skip("torch.compile: see test_resumed_under_torch_compile")
+    resumed_equals_uninterrupted(
+        lambda seed: convnet(seed=seed),
+        *data(size=8),
+        tmp_path / f"state{extension}",
+        optimizer="adam",
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        jit_compile=jit_compile,
+    )
 
 
 def test_a_model_saved_on_another_backend():
@@ -239,19 +263,32 @@ def test_ways_to_run(options):
     np.testing.assert_allclose(losses(**options), losses(), rtol=1e-4)
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(BACKEND != "torch", reason="torch only")
-# torch._dynamo warns of what Keras and it do together.
-@pytest.mark.filterwarnings("ignore")
+def torch_compile_only(test):
+    """Marks a test that compiles with torch."""
+    marks = [
+        pytest.mark.slow,
+        pytest.mark.skipif(BACKEND != "torch", reason="torch only"),
+        pytest.mark.skipif(
+            shutil.which("g++") is None,
+            reason="torch.compile needs a C++ compiler, and there is none",
+        ),
+        # torch._dynamo warns of what Keras and it do together.
+        pytest.mark.filterwarnings("ignore"),
+    ]
+    for mark in marks:
+        test = mark(test)
+    return test
+
+
+def one_dense(seed):
+    layer = layers.MKDense(3, seed=seed)
+    return keras.Sequential([keras.Input((4,)), layer])
+
+
+@torch_compile_only
 def test_torch_compile():
-    import shutil
-
-    if shutil.which("g++") is None:
-        pytest.skip("torch.compile needs a C++ compiler, and there is none")
-
     def losses(jit_compile):
-        layer = layers.MKDense(3, seed=1)
-        model = keras.Sequential([keras.Input((4,)), layer])
+        model = one_dense(seed=1)
         fixed_weights(model)
         model.compile("sgd", "mse", jit_compile=jit_compile)
         x = np.ones((4, 4), "float32")
@@ -259,6 +296,19 @@ def test_torch_compile():
         return model.fit(x, y, epochs=3, verbose=0).history["loss"]
 
     np.testing.assert_allclose(losses(True), losses(False), rtol=1e-5)
+
+
+@torch_compile_only
+def test_resumed_under_torch_compile(tmp_path):
+    resumed_equals_uninterrupted(
+        one_dense,
+        np.ones((4, 4), "float32"),
+        np.zeros((4, 3), "float32"),
+        tmp_path / "state.keras",
+        optimizer="sgd",
+        loss="mse",
+        jit_compile=True,
+    )
 
 
 def test_shared_layer_draws_at_each_call():
