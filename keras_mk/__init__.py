@@ -5,6 +5,7 @@ from keras_mk import layers as layers
 from keras_mk import mixing as mixing
 from keras_mk.collapse import collapse as collapse
 from keras_mk.expand import expand as expand
+from keras_mk.export import export_collapsed as export_collapsed
 from keras_mk.plain_weights import load_plain_weights as load_plain_weights
 from keras_mk.plan import plan as plan
 from keras_mk.plan import summary as summary

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 from keras import ops
+from keras.src.export import export_utils
 from keras.src.models.functional import Functional
 from keras.src.saving import object_registration
 from keras.src.saving import saving_lib
@@ -202,3 +203,8 @@ def synchronize(model: Any) -> None:
     """On JAX, `fit` holds the state of a model until it is asked for."""
     if keras.config.backend() == "jax":
         model.jax_state_sync()
+
+
+def input_signature(model: Any) -> Any:
+    """What a model is called with, one structure per argument."""
+    return export_utils.get_input_signature(model)

@@ -104,10 +104,16 @@ def _verify(model: keras.Model, plain: keras.Model, batch: Any) -> None:
         float(np.abs(_wide(x)).max(initial=0))
         for x in keras.tree.flatten(theirs)
     )
-    tolerance = TOLERANCE.get(model.compute_dtype, 2e-2) * max(1.0, size)
+    tolerance = tolerance_of(model) * max(1.0, size)
     if not difference <= tolerance:
         raise ValueError(
             "The collapsed model differs from the inference of the model it "
             f"was made of by {difference:.2e} at most, where {tolerance:.2e} "
-            f"is allowed for {model.compute_dtype}."
+            "is allowed for its dtypes."
         )
+
+
+def tolerance_of(model: keras.Model) -> float:
+    """What rounding explains: as much as the shortest dtype in the model."""
+    dtypes = {layer.compute_dtype for layer in internals.flatten_layers(model)}
+    return max(TOLERANCE.get(dtype, 2e-2) for dtype in dtypes)

@@ -13,12 +13,7 @@ def copy_model(model: keras.Model) -> keras.Model:
     nor with `get_weights`, which leaves vocabularies behind. The copy is not
     compiled. A KerasHub task shares its preprocessor with its copy.
     """
-    custom_objects = {
-        cls.__name__: cls
-        for layer in internals.flatten_layers(model)
-        for cls in [plain_type(layer)]
-        if not cls.__module__.startswith(("keras.", "keras_hub."))
-    }
+    custom_objects = {cls.__name__: cls for cls in custom_classes(model)}
     try:
         config = keras.saving.serialize_keras_object(model)
         config.pop("compile_config", None)
@@ -39,3 +34,16 @@ def copy_model(model: keras.Model) -> keras.Model:
         ) from error
     internals.share_preprocessor(model, copy)
     return copy
+
+
+def custom_classes(model: keras.Model) -> list[type]:
+    """The classes in a model that Keras cannot find by itself.
+
+    Those of this package count, as long as a model has them.
+    """
+    classes = {plain_type(layer) for layer in internals.flatten_layers(model)}
+    return [
+        cls
+        for cls in classes
+        if not cls.__module__.startswith(("keras.", "keras_hub."))
+    ]

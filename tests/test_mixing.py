@@ -380,3 +380,12 @@ def test_tensorflow_keeps_nothing_between_the_passes():
     forward, backward = calls
     assert len(forward.outputs) == 1
     assert len(backward.inputs) == 2
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="TensorFlow only")
+def test_many_shapes_do_not_make_tensorflow_warn_of_retracing(caplog):
+    for size in range(1, 12):
+        kernels = [tensor(np.ones((size, 3), "float32"))] * 3
+        mixing.mean(kernels)
+        mixing.sampled_mixture(kernels, seed_state(1))
+    assert "retracing" not in caplog.text

@@ -7,6 +7,7 @@ the model around them is not compiled.
 from collections.abc import Callable
 from collections.abc import Sequence
 from functools import cache
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,11 +29,13 @@ _words = hashing.Words(_shift_right)
 
 @cache
 def _compiled(function: Callable[..., Any], *static: Any) -> Callable[..., Any]:
-    """One compiled function per static arguments, so that none retraces."""
+    """One compiled function per static arguments, so that none retraces.
+
+    TensorFlow counts tracings by the code of a function, and would warn that
+    functions made of one `lambda` retrace; a `partial` has none.
+    """
     return tf.function(
-        lambda *args: function(*static, *args),
-        jit_compile=True,
-        autograph=False,
+        partial(function, *static), jit_compile=True, autograph=False
     )
 
 
