@@ -17,6 +17,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 OPSET = 18
 
@@ -117,25 +118,29 @@ def _onnx(model: Any, path: str, signature: Any, quantize: Any) -> None:
     import tensorflow as tf
     import tf2onnx
 
-    with tempfile.TemporaryDirectory(dir=Path(path).parent) as folder:
-        _saved_model(model, folder, signature, None)
-        loaded = tf.saved_model.load(folder)
-        serve = loaded.signatures["serving_default"]
-        named = serve.structured_input_signature[1]
-        specs = [
-            tf.TensorSpec(spec.shape, spec.dtype, name=name)
-            for name, spec in named.items()
-        ]
+    leaves: list[Any] = []
+    _map(leaves.append, signature)
+    specs = [tf.TensorSpec(s.shape, s.dtype, name=s.name) for s in leaves]
 
-        @tf.function(input_signature=specs)  # type: ignore[untyped-decorator]
-        def function(*inputs: Any) -> Any:
-            return serve(**dict(zip(named, inputs)))
+    @tf.function(input_signature=specs)  # type: ignore[untyped-decorator]
+    def function(*inputs: Any) -> Any:
+        rest = iter(inputs)
+        outputs = inference(model)(*_map(lambda spec: next(rest), signature))
+        if not isinstance(outputs, (dict, list, tuple)):
+            outputs = [outputs]
+        if not isinstance(outputs, dict):
+            outputs = {f"output_{i}": item for i, item in enumerate(outputs)}
+        return outputs
 
-        _teach_tf2onnx_erfc()
-        converted, _ = tf2onnx.convert.from_function(
-            function, input_signature=specs, opset=OPSET
-        )
-    # tf2onnx only logs what it cannot convert.
+    _teach_tf2onnx_erfc()
+    converted, _ = tf2onnx.convert.from_function(
+        function, input_signature=specs, opset=OPSET
+    )
+    # tf2onnx takes some constants for inputs, which nothing reads.
+    for extra in list(converted.graph.input):
+        if extra.name not in {spec.name for spec in specs}:
+            converted.graph.input.remove(extra)
+    # And it only logs what it cannot convert.
     onnx.checker.check_model(converted, full_check=True)
     onnx.save(converted, path)
 
@@ -191,13 +196,22 @@ def _torch(model: Any, path: str, signature: Any, quantize: Any) -> None:
         def forward(self, *inputs: Any) -> Any:
             return inference(self.model)(*inputs)
 
+    arange = keras.ops.arange
+
+    def arange_of_symbols(*args: Any, dtype: Any = None) -> Any:
+        """Keras asks a symbolic size for its dtype, which it has not."""
+        if dtype is None and any(isinstance(a, torch.SymInt) for a in args):
+            dtype = "int32"
+        return arange(*args, dtype=dtype)
+
     model.eval()
-    program = torch.export.export(
-        Inference(),
-        tuple(_map(example, signature)),
-        dynamic_shapes=(tuple(_map(dynamic, signature)),),
-        strict=False,
-    )
+    with mock.patch.object(keras.ops, "arange", arange_of_symbols):
+        program = torch.export.export(
+            Inference(),
+            tuple(_map(example, signature)),
+            dynamic_shapes=(tuple(_map(dynamic, signature)),),
+            strict=False,
+        )
     torch.export.save(program, path)
 
 
