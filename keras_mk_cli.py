@@ -26,6 +26,10 @@ def build_parser() -> argparse.ArgumentParser:
         dest="command", required=True, metavar="COMMAND"
     )
     _add_demo(commands)
+    _add_inspect(commands)
+    _add_expand(commands)
+    _add_collapse(commands)
+    _add_export(commands)
     _add_bench(commands)
     return parser
 
@@ -64,6 +68,146 @@ def _add_demo(commands: argparse._SubParsersAction) -> None:  # type: ignore[typ
         type=_positive,
         default=3,
         help="repetitions with different seeds (default: %(default)s)",
+    )
+
+
+def _model_command(
+    commands: argparse._SubParsersAction,  # type: ignore[type-arg]
+    name: str,
+    output: str | None,
+    help: str,
+    description: str,
+) -> argparse.ArgumentParser:
+    """A command that reads a model file and may write another."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=help, description=description
+    )
+    parser.add_argument("model", metavar="MODEL.keras", help="what to read")
+    if output is not None:
+        parser.add_argument("output", metavar=output, help="what to write")
+        parser.add_argument(
+            "--overwrite",
+            action="store_true",
+            help="replace what is there, once the new one is ready",
+        )
+    _add_backend(parser, several=False)
+    parser.add_argument(
+        "--module",
+        dest="modules",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="module that registers custom layers, to be imported first",
+    )
+    parser.add_argument(
+        "--unsafe",
+        action="store_true",
+        help="also load models that bring code of their own (Lambda layers)",
+    )
+    return parser
+
+
+def _add_inspect(commands: argparse._SubParsersAction) -> None:  # type: ignore[type-arg]
+    inspect = _model_command(
+        commands,
+        "inspect",
+        None,
+        help="show the layers of a model and their copies",
+        description="Shows every layer of a model: copies, parameters in "
+        "training and deployed, and why it is not converted.",
+    )
+    inspect.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_expand(commands: argparse._SubParsersAction) -> None:  # type: ignore[type-arg]
+    expand = _model_command(
+        commands,
+        "expand",
+        "OUT.keras",
+        help="give the layers of a plain model majority kernels",
+        description="Reads a plain model and writes it with majority kernels.",
+    )
+    expand.add_argument(
+        "--expansion",
+        type=_positive,
+        default=3,
+        help="copies of each kernel (default: %(default)s)",
+    )
+    expand.add_argument(
+        "--copies",
+        choices=["replicate", "independent", "perturb"],
+        default="replicate",
+        help="what the copies start as (default: %(default)s)",
+    )
+    expand.add_argument(
+        "--scale",
+        type=float,
+        default=0.1,
+        help="size of the noise with --copies perturb (default: %(default)s)",
+    )
+    for option, what in (
+        ("--include", "convert only layers whose path has this"),
+        ("--exclude", "do not convert layers whose path has this"),
+    ):
+        expand.add_argument(
+            option,
+            action="append",
+            default=[],
+            metavar="REGEX",
+            help=f"{what}; may be given several times",
+        )
+    expand.add_argument("--seed", type=int, help="seed of the mixtures")
+    expand.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="show what would be converted, and write nothing",
+    )
+
+
+def _add_collapse(commands: argparse._SubParsersAction) -> None:  # type: ignore[type-arg]
+    collapse = _model_command(
+        commands,
+        "collapse",
+        "OUT.keras",
+        help="average the copies: the plain model",
+        description="Reads a model with majority kernels and writes the plain "
+        "model.",
+    )
+    collapse.add_argument(
+        "--verify",
+        action="store_true",
+        help="compare both models on random inputs first",
+    )
+
+
+def _add_export(commands: argparse._SubParsersAction) -> None:  # type: ignore[type-arg]
+    export = _model_command(
+        commands,
+        "export",
+        "OUT",
+        help="write the plain model for another runtime",
+        description="Reads a model with majority kernels and writes the plain "
+        "model for another runtime, in which it is loaded and compared.",
+    )
+    export.add_argument(
+        "--format",
+        choices=[
+            "tf_saved_model", "litert", "onnx", "openvino", "torch", "keras",
+        ],
+        default="tf_saved_model",
+        help="default: %(default)s",
+    )  # fmt: skip
+    export.add_argument("--quantize", choices=["int8", "float16"])
+    export.add_argument(
+        "--no-verify",
+        dest="verify",
+        action="store_false",
+        help="do not load it back and compare",
+    )
+    export.add_argument(
+        "--tolerance",
+        type=float,
+        help="largest difference to accept, relative to the largest output",
     )
 
 

@@ -207,4 +207,13 @@ def synchronize(model: Any) -> None:
 
 def input_signature(model: Any) -> Any:
     """What a model is called with, one structure per argument."""
-    return export_utils.get_input_signature(model)
+    if is_container(model):
+        return export_utils.get_input_signature(model)
+    # Keras would want a model that has been called, and copies have not been.
+    signature = export_utils._infer_input_signature_from_model(model)
+    if not signature:
+        raise ValueError(
+            f"The inputs of model '{model.name}' are not known. Give an "
+            "`input_signature`."
+        )
+    return signature

@@ -10,6 +10,7 @@ from keras import ops
 from keras_mk import _keras_internals as internals
 from keras_mk.collapse import collapse
 from keras_mk.layers.majority_kernel import MajorityKernel
+from keras_mk.staging import staging
 
 
 class SamplingCheck(keras.callbacks.Callback):
@@ -130,10 +131,7 @@ class _SavesCollapsed:
     def _write(self, method: str, target: Path, suffix: str) -> None:
         internals.synchronize(self.trained)
         plain = collapse(self.trained)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        beside = target.with_name(f".{target.name}.{os.getpid()}{suffix}")
-        try:
-            getattr(plain, method)(beside)
-            os.replace(beside, target)
-        finally:
-            beside.unlink(missing_ok=True)
+        with staging(target) as folder:
+            written = folder / f"model{suffix}"
+            getattr(plain, method)(written)
+            os.replace(written, target)

@@ -8,7 +8,16 @@ def run(args: argparse.Namespace) -> None:
         from keras_mk import demo
 
         demo.run(args.output_dir, epochs=args.epochs, seeds=args.seeds)
-    elif args.workload == "expand":
+    elif args.command == "bench":
+        _bench(args)
+    else:
+        from keras_mk import model_commands
+
+        getattr(model_commands, args.command)(args)
+
+
+def _bench(args: argparse.Namespace) -> None:
+    if args.workload == "expand":
         from keras_mk.bench import expand
 
         expand.run(args.models, args.expansion, args.rounds, args.output_dir)

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from keras_mk.collapse import collapse
-from keras_mk.collapse import largest_difference
 from keras_mk.expand import expand
+from keras_mk.export import export_collapsed
 from keras_mk.plan import summary
 
 HIDDEN = (128, 64)
@@ -26,8 +26,8 @@ PASSES = 4
 def run(output_dir: str, epochs: int = 10, seeds: int = 3) -> None:
     """Trains both networks for each seed, and compares them.
 
-    Writes `curves.png` and `model.keras`, the collapsed majority-kernel
-    network of the last seed, to `output_dir`.
+    Writes `curves.png`, and of the last seed `majority.keras`, the network as
+    it was trained, `model.keras`, its plain model, and `saved_model`.
     """
     x_train, y_train, x_test, y_test = _digits()
     folder = Path(output_dir)
@@ -57,18 +57,31 @@ def run(output_dir: str, epochs: int = 10, seeds: int = 3) -> None:
             )
     Console().print(_table(runs))
     _plot(runs, folder / "curves.png")
-    trained = runs["majority"][-1]["model"]
-    collapsed = collapse(trained, verify=x_test)
-    collapsed.save(folder / "model.keras")
-    difference = largest_difference(
-        collapsed.predict(x_test, verbose=0),
-        trained.predict(x_test, verbose=0),
-    )
-    print(
-        f"Wrote {folder / 'curves.png'} and {folder / 'model.keras'}: the "
-        f"collapsed model, {collapsed.count_params():,} parameters, largest "
-        f"difference to the majority-kernel network {difference:.1e}."
-    )
+    _deploy(runs["majority"][-1]["model"], x_test, folder)
+
+
+def _deploy(trained: keras.Model, x_test: Any, folder: Path) -> None:
+    """Writes the trained model, the plain one, and a SavedModel of it."""
+    training = folder / "majority.keras"
+    trained.save(training)
+    collapse(trained, verify=x_test).save(folder / "model.keras")
+    print(f"\nWrote {folder / 'curves.png'}: the curves of both networks.")
+    print(f"Wrote {training}, to go on training: {_megabytes(training)}.")
+    plain = folder / "model.keras"
+    print(f"Wrote {plain}, the plain model: {_megabytes(plain)}.")
+    print("Writing a SavedModel, and loading it in a fresh process ...")
+    try:
+        report = export_collapsed(
+            trained, folder / "saved_model", verify=x_test, overwrite=True
+        )
+    except ImportError as error:
+        print(f"No SavedModel: {error}")
+    else:
+        print(f"Wrote {report}.")
+
+
+def _megabytes(path: Path) -> str:
+    return f"{path.stat().st_size / 1e6:.2f} MB"
 
 
 def build(method: str) -> keras.Model:

@@ -21,6 +21,7 @@ from keras_mk.export import signature as signatures
 from keras_mk.export import writers
 from keras_mk.export.formats import check_format
 from keras_mk.export.report import ExportReport
+from keras_mk.staging import staging
 
 BATCH_SIZES = (1, 3)
 QUANTIZED_TOLERANCE = 0.1
@@ -124,7 +125,7 @@ def export_collapsed(
             [cls.__name__, cls.__module__, cls.__qualname__] for cls in classes
         ],
     }
-    with place.staging(target) as folder:
+    with staging(target) as folder:
         written = folder / f"artifact{kind.suffix}"
         if in_process:
             writers.write(plain, format, str(written), signature, quantize)

@@ -1,9 +1,7 @@
-"""Files that appear at their place whole, or not at all."""
+"""Where an export goes, and what it may replace."""
 
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from keras_mk.export.formats import Format
@@ -49,22 +47,6 @@ def _is_empty_folder(path: Path) -> bool:
     return path.is_dir() and not any(path.iterdir())
 
 
-@contextmanager
-def staging(target: Path) -> Iterator[Path]:
-    """A folder beside the target to work in; it is gone afterwards.
-
-    What a killed process left there is removed as well.
-    """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    _remove_litter(target)
-    folder = target.parent / f".{target.name}.exporting-{os.getpid()}"
-    folder.mkdir()
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 def move_into_place(written: Path, target: Path, kind: Format) -> None:
     """Puts what was written, and its companions, where it belongs."""
     for suffix in kind.companions:
@@ -75,40 +57,17 @@ def move_into_place(written: Path, target: Path, kind: Format) -> None:
     # A folder cannot replace another in one step. If this stops between the
     # two, the next export finds the old one and puts it back.
     old = _old(target)
+    shutil.rmtree(old, ignore_errors=True)
     os.replace(target, old)
     os.replace(written, target)
     shutil.rmtree(old)
 
 
 def _old(target: Path) -> Path:
-    return target.parent / f".{target.name}.exporting-old"
+    return target.parent / f".{target.name}.replaced"
 
 
 def _restore(target: Path) -> None:
     old = _old(target)
     if old.exists() and not target.exists():
         os.replace(old, target)
-
-
-def _remove_litter(target: Path) -> None:
-    prefix = f".{target.name}.exporting-"
-    for path in target.parent.glob(f"{_escape(prefix)}*"):
-        owner = path.name.removeprefix(prefix)
-        if not (owner.isdigit() and _is_alive(int(owner))):
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def _escape(text: str) -> str:
-    return "".join(f"[{c}]" if c in "*?[" else c for c in text)
-
-
-def _is_alive(process: int) -> bool:
-    if process == os.getpid():
-        return False
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -13,6 +13,7 @@ import json
 import sys
 import tempfile
 import traceback
+import warnings
 from collections.abc import Callable
 from operator import attrgetter
 from pathlib import Path
@@ -35,7 +36,10 @@ def write(
         quantize: `None`, `"int8"` or `"float16"`.
     """
     if quantize == "int8" and format != "litert":
-        model.quantize("int8")
+        with warnings.catch_warnings():
+            # Of the layers that have nothing to quantize.
+            warnings.filterwarnings("ignore", ".*does not have a `quantize`")
+            model.quantize("int8")
     WRITERS[format](model, path, decode_signature(signature), quantize)
 
 
