@@ -88,7 +88,7 @@ def build(method: str) -> keras.Model:
     """An MLP for the 8 x 8 digits, plain or with majority kernels."""
     hidden = [keras.layers.Dense(n, activation="relu") for n in HIDDEN]
     plain = keras.Sequential(
-        [keras.Input((64,)), *hidden, keras.layers.Dense(10)]
+        [keras.Input((64,), name="pixels"), *hidden, keras.layers.Dense(10)]
     )
     if method == "plain":
         return plain

@@ -20,6 +20,7 @@ def run(backend, arguments):
     with TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         command = [sys.executable, "-m", "pytest", "--numprocesses=2"]
+        command += ["--durations=15", "--durations-min=10"]
         command += [f"--junit-xml={report}", *arguments]
         environment = {**os.environ, "KERAS_BACKEND": backend}
         code = subprocess.run(command, cwd=ROOT, env=environment).returncode
