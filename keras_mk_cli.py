@@ -216,50 +216,86 @@ def _add_bench(commands: argparse._SubParsersAction) -> None:  # type: ignore[ty
         "bench",
         help="measure what majority kernels cost",
         description="Measures the training step of a majority-kernel network "
-        "as a ratio to the plain one, in one interleaved run.",
+        "as a ratio to the plain one, in one interleaved run. Prints a table, "
+        "and writes JSON, CSV and a chart.",
     )
-    workloads = bench.add_subparsers(
-        dest="workload", required=True, metavar="WORKLOAD"
+    bench.add_argument(
+        "workload",
+        metavar="WORKLOAD",
+        help="mlp (a1, a2 and a3), resnet50, t5, or a MODEL.keras of yours: "
+        "its training step; sampling: the mixture of one kernel; infer: "
+        "inference before and after collapsing; expand: converting a model",
     )
-    mlp = workloads.add_parser("mlp", help="an MLP [400, 200, 100]")
-    _add_backend(mlp, several=True)
-    mlp.add_argument("--expansion", type=_positive, default=3)
-    mlp.add_argument("--batch", type=_positive, default=256)
-    mlp.add_argument("--optimizers", nargs="+", default=["sgd", "adam"])
-    mlp.add_argument(
+    _add_backend(bench, several=True)
+    bench.add_argument(
+        "--expansion",
+        type=_positives,
+        default=[3],
+        help="copies of each kernel, as in 2,3,4 (default: 3)",
+    )
+    bench.add_argument(
+        "--batch", type=_positives, help="batch sizes, as in 8,64"
+    )
+    bench.add_argument(
+        "--optimizer",
+        type=lambda text: text.split(","),
+        help="of sgd,momentum,adam,adamw,adafactor",
+    )
+    bench.add_argument(
+        "--variants",
+        type=lambda text: text.split(","),
+        help="of plain,floor,mk,log(uniform),gamma,dropout,ensemble "
+        "(default: the first five)",
+    )
+    bench.add_argument(
+        "--width",
+        type=_positives,
+        help="mlp, sampling: widths of square layers instead of the paper's",
+    )
+    bench.add_argument(
+        "--models",
+        type=lambda text: text.split(","),
+        default=["resnet50", "t5"],
+        help="expand, infer: which models (default: resnet50,t5)",
+    )
+    bench.add_argument(
+        "--dtype",
+        default="float32",
+        help="Keras dtype policy (default: %(default)s)",
+    )
+    bench.add_argument(
         "--jit",
         choices=["auto", "on", "off"],
         default="auto",
         help="jit_compile of the models (default: %(default)s, as Keras does)",
     )
-    mlp.add_argument(
-        "--rounds",
-        type=_positive,
-        default=15,
-        help="interleaved rounds (default: %(default)s)",
+    bench.add_argument(
+        "--feed",
+        choices=["step", "arrays"],
+        default="step",
+        help="one batch that is ready, again and again, or arrays that fit "
+        "shuffles (default: %(default)s)",
     )
-    expand = workloads.add_parser("expand", help="converting whole models")
-    _add_backend(expand, several=True)
-    expand.add_argument("--expansion", type=_positive, default=3)
-    expand.add_argument(
-        "--models",
-        nargs="+",
-        choices=["resnet50", "t5"],
-        default=["resnet50", "t5"],
+    bench.add_argument(
+        "--memory",
+        action="store_true",
+        help="also the peak memory of each variant, in a process of its own",
     )
-    expand.add_argument(
-        "--rounds",
-        type=_positive,
-        default=5,
-        help="times that each model is built and converted (default: "
-        "%(default)s)",
-    )
-    for workload in (mlp, expand):
-        workload.add_argument(
-            "--output-dir",
-            default=".",
-            help="folder for the JSON file (default: the current one)",
+    for option, default, what in (
+        ("--rounds", 9, "interleaved rounds"),
+        ("--steps", 20, "steps per round, fewer where they are slow"),
+    ):
+        bench.add_argument(
+            option,
+            type=_positive,
+            default=default,
+            help=f"{what} (default: %(default)s)",
         )
+    bench.add_argument(
+        "--output-dir",
+        default=".",
+        help="folder for what it writes (default: the current one)",
+    )
 
 
 def _positive(text: str) -> int:
@@ -267,6 +303,10 @@ def _positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, not {text}")
     return number
+
+
+def _positives(text: str) -> list[int]:
+    return [_positive(part) for part in text.split(",")]
 
 
 def select_backend(backend: str | None) -> None:

@@ -1,6 +1,5 @@
 """The `keras-mk` command."""
 
-import json
 import subprocess
 import sys
 
@@ -8,7 +7,6 @@ import keras
 import pytest
 
 import keras_mk_cli
-from tests.backends import BACKEND
 
 
 def test_help_imports_no_backend():
@@ -31,7 +29,13 @@ def test_help_imports_no_backend():
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["nonsense"], ["demo", "--epochs", "0"], ["bench", "mlp", "--jit"]],
+    [
+        [],
+        ["nonsense"],
+        ["demo", "--epochs", "0"],
+        ["bench", "mlp", "--jit"],
+        ["bench", "mlp", "--expansion", "2,0"],
+    ],
 )
 def test_wrong_arguments(arguments):
     with pytest.raises(SystemExit) as stop:
@@ -71,47 +75,3 @@ def test_backend_that_is_not_installed(monkeypatch, capsys):
     )
     assert keras_mk_cli.main(["demo", "--backend", "jax"]) == 1
     assert "keras-mk[jax]" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_bench_mlp(tmp_path, monkeypatch, capsys):
-    from keras_mk.bench import mlp
-
-    monkeypatch.setattr(mlp, "HIDDEN", (4,))
-    monkeypatch.setattr(mlp, "INPUTS", 6)
-    arguments = "bench mlp --rounds 2 --batch 4 --optimizers sgd --jit off"
-    code = keras_mk_cli.main(
-        [*arguments.split(), "--output-dir", str(tmp_path)]
-    )
-    output, error = capsys.readouterr()
-    assert code == 0, error
-    path = tmp_path / f"bench_mlp_{BACKEND}_jit_false.json"
-    report = json.loads(path.read_text())
-    assert report["environment"]["backend"] == BACKEND
-    result = report["results"][0]
-    assert set(result["to_plain"]) == {
-        "plain",
-        "mean",
-        "mk",
-        "log(uniform)",
-        "gamma",
-    }
-    assert result["to_plain"]["plain"]["median"] == 1
-    assert "mk / mean" in output
-
-
-@pytest.mark.slow
-def test_bench_expand(tmp_path, monkeypatch, capsys):
-    from keras_mk.bench import expand
-
-    monkeypatch.setitem(
-        expand.MODELS,
-        "resnet50",
-        lambda: keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]),
-    )
-    arguments = ["bench", "expand", "--models", "resnet50", "--output-dir"]
-    assert keras_mk_cli.main([*arguments, str(tmp_path)]) == 0
-    path = tmp_path / f"bench_expand_{BACKEND}.json"
-    result = json.loads(path.read_text())["results"][0]
-    assert result["parameters"] == 8
-    assert result["expand_to_build"]["median"] > 0

@@ -374,6 +374,25 @@ def test_full_disk_in_the_other_process(tmp_path, model, monkeypatch):
     assert listing(tmp_path) == []
 
 
+def test_what_the_other_process_raised_is_raised_here(tmp_path, monkeypatch):
+    script = tmp_path / "script.py"
+    monkeypatch.setattr(child, "__file__", str(tmp_path / "child.py"))
+    script.write_text(
+        "import json, pathlib, sys\n"
+        "job = json.loads(pathlib.Path(sys.argv[1]).read_text())\n"
+        "if job['message']:\n"
+        "    pathlib.Path(job['error']).write_text(job['message'])\n"
+        "sys.exit('the end')\n"
+    )
+    for message, kind, found in (
+        ("FileNotFoundError: no file", OSError, "no file"),
+        ("ValueError: no value", RuntimeError, "no value"),
+        ("", RuntimeError, "exit code 1. the end"),
+    ):
+        with pytest.raises(kind, match=found):
+            child.run("script.py", {"message": message}, tmp_path, BACKEND)
+
+
 KILLED = """
 import sys, time
 import keras_mk

@@ -2,11 +2,7 @@
 
 import gc
 import json
-import resource
-import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -14,39 +10,17 @@ import keras
 from rich.console import Console
 from rich.table import Table
 
+from keras_mk.bench import memory
 from keras_mk.bench import timing
+from keras_mk.bench import workloads
 from keras_mk.collapse import collapse
 from keras_mk.expand import expand
 
-MIB = 2**20
-
-
-def resnet50() -> keras.Model:
-    return keras.applications.ResNet50(weights=None)
-
-
-def t5() -> keras.Model:
-    """The size of t5_small_multi: 77 million parameters."""
-    try:
-        import keras_hub
-    except ImportError as error:
-        raise ImportError(
-            "This needs KerasHub. Install it with `pip install keras-mk[hub]`."
-        ) from error
-    return keras_hub.models.T5Backbone(
-        vocabulary_size=32128,
-        num_layers=8,
-        num_heads=6,
-        hidden_dim=512,
-        intermediate_dim=1024,
-        key_value_dim=64,
-        use_gated_activation=True,
-        activation="gelu",
-        tie_embedding_weights=False,
-    )
-
-
-MODELS = {"resnet50": resnet50, "t5": t5}
+# The T5 has the size of flan-t5-small: 77 million parameters.
+MODELS = {
+    "resnet50": workloads.resnet50().make,
+    "t5": workloads.t5(blocks=8).make,
+}
 
 
 def measure(name: str, expansion: int, rounds: int) -> dict[str, Any]:
@@ -61,10 +35,10 @@ def measure(name: str, expansion: int, rounds: int) -> dict[str, Any]:
     for _ in range(rounds):
         gc.collect()
         model = _timed(seconds["build"], MODELS[name])
-        before = _peak()
+        before = memory.peak()
         expanded = _timed(seconds["expand"], expand, model, expansion)
         if len(seconds["expand"]) == 1:
-            added = _peak() - before
+            added = memory.peak() - before
         _timed(seconds["back"], collapse, expanded)
         parameters = model.count_params()
         weights = sum(w.numpy().nbytes for w in model.weights)
@@ -77,8 +51,8 @@ def measure(name: str, expansion: int, rounds: int) -> dict[str, Any]:
         "expand_seconds": round(seconds["expand"][0], 2),
         "collapse_seconds": round(seconds["back"][0], 2),
         "expand_to_build": timing.ratio(seconds["expand"], seconds["build"]),
-        "weights_mib": round(weights / MIB),
-        "peak_mib_added": round(added / MIB),
+        "weights_mib": round(weights / memory.MIB),
+        "peak_mib_added": round(added / memory.MIB),
         "peak_to_weights": round(added / weights, 2),
     }
 
@@ -88,13 +62,10 @@ def _measure_each(
 ) -> list[dict[str, Any]]:
     if len(models) == 1:
         return [measure(models[0], expansion, rounds)]
-    with ProcessPoolExecutor(
-        max_workers=1, mp_context=get_context("spawn"), max_tasks_per_child=1
-    ) as pool:
-        runs = [
-            pool.submit(measure, name, expansion, rounds) for name in models
-        ]
-        return [run.result() for run in runs]
+    return [
+        memory.in_fresh_process(measure, name, expansion, rounds)
+        for name in models
+    ]
 
 
 def _timed(seconds: list[float], function: Any, *args: Any) -> Any:
@@ -104,16 +75,7 @@ def _timed(seconds: list[float], function: Any, *args: Any) -> Any:
     return result
 
 
-def _peak() -> int:
-    """Largest resident memory of this process so far, in bytes."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
-
-
-def run(
-    models: list[str], expansion: int, rounds: int, output_dir: str
-) -> None:
-    folder = Path(output_dir)
+def run(models: list[str], expansion: int, rounds: int, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     results = _measure_each(models, expansion, rounds)
     report = {

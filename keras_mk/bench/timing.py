@@ -14,6 +14,8 @@ import numpy as np
 from rich.progress import Progress
 
 LONGEST_TURN = 3.0
+# A variant this many times slower than the fastest need not be timed again.
+HOPELESS = 8
 
 
 def interleave(
@@ -21,7 +23,7 @@ def interleave(
     rounds: int,
     steps: int,
     title: str,
-) -> dict[str, list[float]]:
+) -> tuple[dict[str, list[float]], dict[str, float]]:
     """Seconds per step of each variant in each round, after a warm-up.
 
     The variants take turns, so that what slows the machine for a while slows
@@ -31,33 +33,36 @@ def interleave(
         variants: Functions that run the given number of steps.
         rounds: How often each variant takes its turn.
         steps: Steps per turn; fewer for a variant so slow that its turn would
-            take more than `LONGEST_TURN` seconds. Where one step does, the
-            variant sits most rounds out.
+            take more than `LONGEST_TURN` seconds. Where one step does, and is
+            `HOPELESS` times that of the fastest variant, it has one turn.
         title: What the progress bar says.
 
     Returns:
-        For each variant one number per round, NaN where it sat out.
+        For each variant one number per round, NaN where it sat out; and the
+        seconds that its very first step took, with what it compiled.
     """
     seconds: dict[str, list[float]] = {name: [] for name in variants}
+    first: dict[str, float] = {}
     step_seconds: dict[str, float] = {}
     turn_steps: dict[str, int] = {}
     with Progress(transient=True) as progress:
         task = progress.add_task(title, total=(rounds + 1) * len(variants))
         for name, run in variants.items():
-            run(1)
+            first[name] = _time(run, 1)
             step_seconds[name] = _time(run, 1)
             fitting = int(LONGEST_TURN / step_seconds[name])
             turn_steps[name] = max(1, min(steps, fitting))
             progress.advance(task)
+        slow = max(LONGEST_TURN, HOPELESS * min(step_seconds.values()))
         for turn in range(rounds):
             for name, run in variants.items():
-                if turn == 0 or step_seconds[name] < LONGEST_TURN:
+                if turn == 0 or step_seconds[name] < slow:
                     elapsed = _time(run, turn_steps[name])
                     seconds[name].append(elapsed / turn_steps[name])
                 else:
                     seconds[name].append(math.nan)
                 progress.advance(task)
-    return seconds
+    return seconds, first
 
 
 def _time(run: Callable[[int], Any], steps: int) -> float:

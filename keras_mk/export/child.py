@@ -1,5 +1,6 @@
 """A script of this package run in a process of its own."""
 
+import builtins
 import json
 import os
 import subprocess
@@ -24,6 +25,7 @@ def run(script: str, job: dict[str, Any], folder: Path, backend: str) -> None:
     name = Path(script).stem
     job_path, error = folder / f"{name}.json", folder / f"{name}.error"
     log = folder / f"{name}.log"
+    error.unlink(missing_ok=True)
     job_path.write_text(json.dumps({**job, "error": str(error)}))
     environment = {
         **os.environ,
@@ -57,5 +59,5 @@ def run(script: str, job: dict[str, Any], folder: Path, backend: str) -> None:
 
 def _is_os_error(message: str) -> bool:
     name = message.split(":", 1)[0]
-    found = getattr(__builtins__, name, None)
+    found = getattr(builtins, name, None)
     return isinstance(found, type) and issubclass(found, OSError)

@@ -130,11 +130,11 @@ def main(job_path: str) -> int:
     """Does what a job file says; its `error` file says what went wrong."""
     job = json.loads(Path(job_path).read_text())
     try:
-        for module in job["modules"]:
-            importlib.import_module(module)
         if job["format"] == "keras":
             import keras
 
+            for module in job["modules"]:
+                importlib.import_module(module)
             for name, module, qualified in job["custom_objects"]:
                 found = attrgetter(qualified)(importlib.import_module(module))
                 keras.saving.get_custom_objects()[name] = found

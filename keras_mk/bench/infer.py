@@ -1,0 +1,62 @@
+"""`keras-mk bench infer`: inference, before and after collapsing."""
+
+from functools import partial
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_mk.bench import timing
+from keras_mk.bench.workloads import Workload
+from keras_mk.collapse import collapse
+from keras_mk.expand import expand
+
+
+def measure(
+    workload: Workload,
+    batch: int,
+    expansion: int,
+    jit: bool | str,
+    rounds: int,
+    steps: int,
+) -> list[dict[str, Any]]:
+    """`predict` of the plain, the collapsed and the uncollapsed model."""
+    plain = workload.make()
+    model = expand(plain, expansion, copies="perturb")
+    models = {"plain": plain, "collapsed": collapse(model), "mk": model}
+    x, _ = workload.data(batch)
+    for each in models.values():
+        each.compile(jit_compile=jit)
+
+    def predict(model: keras.Model, steps: int) -> None:
+        for _ in range(steps):
+            model.predict_on_batch(x)
+
+    seconds, first = timing.interleave(
+        {name: partial(predict, each) for name, each in models.items()},
+        rounds,
+        steps,
+        f"inference, {workload.name}",
+    )
+    rows = []
+    for name, times in seconds.items():
+        ratio = timing.ratio(times, seconds["plain"])
+        rows.append(
+            {
+                "backend": keras.config.backend(),
+                "workload": f"{workload.name}, inference",
+                "batch": batch,
+                "expansion": expansion,
+                "jit_compile": jit,
+                "variant": name,
+                "parameters": models[name].count_params(),
+                "step_ms": round(float(np.nanmedian(times)) * 1e3, 3),
+                "examples_per_second": round(
+                    batch / float(np.nanmedian(times)), 1
+                ),
+                "first_step_seconds": round(first[name], 2),
+                **{f"to_plain_{key}": value for key, value in ratio.items()},
+                "to_floor_median": None,
+            }
+        )
+    return rows
