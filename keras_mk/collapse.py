@@ -1,5 +1,6 @@
 """A model with majority kernels made plain again."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import keras
@@ -88,9 +89,15 @@ def largest_difference(ours: Any, theirs: Any) -> float:
     pairs = zip(
         keras.tree.flatten(ours), keras.tree.flatten(theirs), strict=True
     )
-    return max(
-        float(np.abs(_wide(a) - _wide(b)).max(initial=0)) for a, b in pairs
-    )
+    return largest(_wide(a) - _wide(b) for a, b in pairs)
+
+
+def largest(arrays: Iterable[Any]) -> float:
+    """Largest absolute value in some arrays; NaN if there is one.
+
+    Python's `max` would lose the NaN.
+    """
+    return float(np.max([np.abs(x).max(initial=0) for x in arrays]))
 
 
 def _wide(x: Any) -> Any:
@@ -100,10 +107,7 @@ def _wide(x: Any) -> Any:
 def _verify(model: keras.Model, plain: keras.Model, batch: Any) -> None:
     ours, theirs = plain(batch, training=False), model(batch, training=False)
     difference = largest_difference(ours, theirs)
-    size = max(
-        float(np.abs(_wide(x)).max(initial=0))
-        for x in keras.tree.flatten(theirs)
-    )
+    size = largest(map(_wide, keras.tree.flatten(theirs)))
     tolerance = tolerance_of(model) * max(1.0, size)
     if not difference <= tolerance:
         raise ValueError(

@@ -62,7 +62,7 @@ def test_mlp(capsys, tmp_path):
 
 @pytest.mark.slow
 def test_a_model_of_ones_own(capsys, tmp_path):
-    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+    model = keras.Sequential([keras.Input((2000,)), keras.layers.Dense(2000)])
     path = tmp_path / "mine.keras"
     model.save(path)
     arguments = "--rounds 1 --steps 1 --variants plain,mk"
@@ -70,7 +70,8 @@ def test_a_model_of_ones_own(capsys, tmp_path):
     written = tmp_path / f"bench_mine_{BACKEND}_jit_auto.json"
     rows = json.loads(written.read_text())["rows"]
     assert [row["variant"] for row in rows] == ["plain", "mk"]
-    assert all(row["peak_mib"] >= 0 for row in rows)
+    # Two more copies of 15 MiB, each with two slots of Adam.
+    assert rows[1]["peak_mib"] - rows[0]["peak_mib"] > 60
 
 
 @pytest.mark.slow
@@ -105,7 +106,14 @@ def test_expand(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize(
     "arguments",
-    [["nonsense"], ["nowhere.keras"], ["mlp", "--variants", "nonsense"]],
+    [
+        ["nonsense"],
+        ["nowhere.keras"],
+        ["mlp", "--variants", "nonsense"],
+        ["mlp", "--optimizer", "nonsense"],
+        ["expand", "--models", "nonsense"],
+        ["infer", "--models", "nonsense"],
+    ],
 )
 def test_wrong_arguments(capsys, tmp_path, arguments):
     code = keras_mk_cli.main(

@@ -243,6 +243,21 @@ def test_verify_finds_a_difference(tmp_path, model, monkeypatch):
     assert listing(tmp_path) == ["model.keras", "other.keras"]
 
 
+def write_nan(plain, path, signature, quantize):
+    weights = plain.get_weights()
+    weights[-1][0] = np.nan
+    plain.set_weights(weights)
+    plain.save(path)
+
+
+@pytest.mark.slow
+def test_verify_finds_nan(tmp_path, model, monkeypatch):
+    monkeypatch.setitem(writers.WRITERS, "keras", write_nan)
+    with pytest.raises(ValueError, match="by nan at most"):
+        keras_mk.export_collapsed(model, tmp_path / "model.keras", "keras")
+    assert listing(tmp_path) == []
+
+
 def test_verify_with_the_wrong_inputs(tmp_path, model):
     for batch in ({"features": np.ones((2, 8))}, [np.ones((2, 8))] * 2):
         with pytest.raises(ValueError, match="`verify` must"):
@@ -356,7 +371,6 @@ def test_full_disk_in_the_other_process(tmp_path, model, monkeypatch):
     """A file-size limit stands for the disk; children inherit it."""
     import resource
 
-    keras_mk.collapse(model)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     path = tmp_path / "model"
     original = child.run

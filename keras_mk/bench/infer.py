@@ -4,7 +4,6 @@ from functools import partial
 from typing import Any
 
 import keras
-import numpy as np
 
 from keras_mk.bench import timing
 from keras_mk.bench.workloads import Workload
@@ -38,25 +37,16 @@ def measure(
         steps,
         f"inference, {workload.name}",
     )
-    rows = []
-    for name, times in seconds.items():
-        ratio = timing.ratio(times, seconds["plain"])
-        rows.append(
-            {
-                "backend": keras.config.backend(),
-                "workload": f"{workload.name}, inference",
-                "batch": batch,
-                "expansion": expansion,
-                "jit_compile": jit,
-                "variant": name,
-                "parameters": models[name].count_params(),
-                "step_ms": round(float(np.nanmedian(times)) * 1e3, 3),
-                "examples_per_second": round(
-                    batch / float(np.nanmedian(times)), 1
-                ),
-                "first_step_seconds": round(first[name], 2),
-                **{f"to_plain_{key}": value for key, value in ratio.items()},
-                "to_floor_median": None,
-            }
-        )
-    return rows
+    return [
+        {
+            "backend": keras.config.backend(),
+            "workload": f"{workload.name}, inference",
+            "batch": batch,
+            "expansion": expansion,
+            "jit_compile": jit,
+            **row,
+            "parameters": models[row["variant"]].count_params(),
+            "examples_per_second": round(1e3 * batch / row["step_ms"], 1),
+        }
+        for row in timing.rows(seconds, first)
+    ]

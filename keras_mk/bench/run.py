@@ -1,6 +1,7 @@
 """What `keras-mk bench WORKLOAD` measures, and where it puts it."""
 
 import itertools
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ def run(args: Any) -> None:
     jit = "auto" if args.jit == "auto" else args.jit == "on"
     folder = Path(args.output_dir)
     if args.workload == "expand":
+        _check("--models", args.models, expand.MODELS)
         expand.run(args.models, args.expansion[0], args.rounds, folder)
         return
     if args.workload == "sampling":
@@ -59,12 +61,8 @@ def run(args: Any) -> None:
 
 def _training(args: Any, jit: bool | str) -> list[dict[str, Any]]:
     rows = []
-    unknown = set(args.variants or ()) - set(variants.NAMES)
-    if unknown:
-        raise ValueError(
-            f"`--variants` must be of {list(variants.NAMES)}. Received: "
-            f"{sorted(unknown)}"
-        )
+    _check("--variants", args.variants or [], variants.NAMES)
+    _check("--optimizer", args.optimizer or [], training.OPTIMIZERS)
     for width in args.width or [None]:
         found = workloads.find(args.workload, width)
         for index, workload in enumerate(found):
@@ -97,9 +95,18 @@ def _training(args: Any, jit: bool | str) -> list[dict[str, Any]]:
                         row["peak_mib"] = memory.in_fresh_process(
                             memory.peak_of_training,
                             args.workload,
+                            width,
                             index,
                             options,
                             row["variant"],
                         )
                 rows += measured
     return rows
+
+
+def _check(option: str, given: list[str], known: Iterable[str]) -> None:
+    unknown = sorted(set(given) - set(known))
+    if unknown:
+        raise ValueError(
+            f"`{option}` must be of {list(known)}. Received: {unknown}"
+        )

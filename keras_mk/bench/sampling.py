@@ -21,7 +21,7 @@ def measure(
     The plain model's share is one kernel that is read and one gradient that
     is written, which is what `plain` does.
     """
-    rows = []
+    rows: list[dict[str, Any]] = []
     for width in widths:
         random = np.random.default_rng(0)
         copies = [
@@ -45,21 +45,15 @@ def measure(
         seconds, first = timing.interleave(
             runs, rounds, steps, f"{width} x {width}"
         )
-        for name, times in seconds.items():
-            to_plain = timing.ratio(times, seconds["plain"])
-            to_floor = timing.ratio(times, seconds["floor"])
-            rows.append(
-                {
-                    "backend": keras.config.backend(),
-                    "workload": f"kernel {width} x {width}",
-                    "expansion": expansion,
-                    "variant": name,
-                    "step_ms": round(float(np.nanmedian(times)) * 1e3, 4),
-                    "first_step_seconds": round(first[name], 2),
-                    **{f"to_plain_{k}": v for k, v in to_plain.items()},
-                    **{f"to_floor_{k}": v for k, v in to_floor.items()},
-                }
-            )
+        rows += [
+            {
+                "backend": keras.config.backend(),
+                "workload": f"kernel {width} x {width}",
+                "expansion": expansion,
+                **row,
+            }
+            for row in timing.rows(seconds, first)
+        ]
     return rows
 
 

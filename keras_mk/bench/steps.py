@@ -91,27 +91,13 @@ def measure(
     return [
         {
             **setting.columns(),
-            "variant": name,
-            "step_ms": round(float(np.nanmedian(times)) * 1e3, 3),
+            **row,
             "examples_per_second": round(
-                setting.batch / float(np.nanmedian(times)), 1
+                1e3 * setting.batch / row["step_ms"], 1
             ),
-            "first_step_seconds": round(first[name], 2),
-            **_prefixed("to_plain", times, seconds.get("plain")),
-            **_prefixed("to_floor", times, seconds.get("floor")),
         }
-        for name, times in seconds.items()
+        for row in timing.rows(seconds, first)
     ]
-
-
-def _prefixed(
-    prefix: str, times: list[float], reference: list[float] | None
-) -> dict[str, float | None]:
-    keys = ("median", "low", "high")
-    if reference is None:
-        return {f"{prefix}_{key}": None for key in keys}
-    ratio = timing.ratio(times, reference)
-    return {f"{prefix}_{key}": ratio[key] for key in keys}
 
 
 def _fit(models: list[keras.Model], feed: Any, steps: int) -> None:

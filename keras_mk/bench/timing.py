@@ -82,6 +82,34 @@ def ratio(numerator: list[float], denominator: list[float]) -> dict[str, float]:
     }
 
 
+def rows(
+    seconds: dict[str, list[float]], first: dict[str, float]
+) -> list[dict[str, Any]]:
+    """What `interleave` found, one row per variant.
+
+    Ratios are to the variants `plain` and `floor`, where there are such.
+    """
+    return [
+        {
+            "variant": name,
+            "step_ms": round(float(np.nanmedian(times)) * 1e3, 4),
+            "first_step_seconds": round(first[name], 2),
+            **_ratios("to_plain", times, seconds.get("plain")),
+            **_ratios("to_floor", times, seconds.get("floor")),
+        }
+        for name, times in seconds.items()
+    ]
+
+
+def _ratios(
+    prefix: str, times: list[float], reference: list[float] | None
+) -> dict[str, float | None]:
+    found: dict[str, Any] = dict.fromkeys(("median", "low", "high"))
+    if reference is not None:
+        found = ratio(times, reference)
+    return {f"{prefix}_{key}": value for key, value in found.items()}
+
+
 def environment() -> dict[str, Any]:
     """Versions and hardware, to stand beside every figure."""
     backend = keras.config.backend()

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 Arrays = dict[str, Any]
-# From arrays by name, and the arguments in which they stand.
-Run = Callable[[Arrays, list[Any]], Any]
+# From arrays by name, and the signature in which they stand.
+Run = Callable[[Arrays, Any], Any]
 
 
 def _saved_model(path: str) -> Run:
@@ -28,7 +28,7 @@ def _saved_model(path: str) -> Run:
 
     loaded = tf.saved_model.load(path)
 
-    def run(named: Arrays, arguments: list[Any]) -> Any:
+    def run(named: Arrays, signature: Any) -> Any:
         tensors = {name: tf.constant(value) for name, value in named.items()}
         return loaded.signatures["serving_default"](**tensors)
 
@@ -40,7 +40,7 @@ def _litert(path: str) -> Run:
 
     interpreter = Interpreter(model_path=path)
     runner = interpreter.get_signature_runner("serving_default")
-    return lambda named, arguments: runner(**named)
+    return lambda named, signature: runner(**named)
 
 
 def _openvino(path: str) -> Run:
@@ -49,7 +49,7 @@ def _openvino(path: str) -> Run:
     # Not in bfloat16, which is the default on some processors.
     options = {"INFERENCE_PRECISION_HINT": "f32"}
     compiled = openvino.Core().compile_model(path, "CPU", options)
-    return lambda named, arguments: {
+    return lambda named, signature: {
         port.get_any_name(): value for port, value in compiled(named).items()
     }
 
@@ -61,7 +61,7 @@ def _onnx(path: str) -> Run:
         path, providers=["CPUExecutionProvider"]
     )
     names = [output.name for output in session.get_outputs()]
-    return lambda named, arguments: dict(zip(names, session.run(names, named)))
+    return lambda named, signature: dict(zip(names, session.run(names, named)))
 
 
 def _torch(path: str) -> Run:
@@ -69,9 +69,10 @@ def _torch(path: str) -> Run:
 
     module = torch.export.load(path).module()
 
-    def run(named: Arrays, arguments: list[Any]) -> Any:
+    def run(named: Arrays, signature: Any) -> Any:
+        tensors = {k: torch.from_numpy(v) for k, v in named.items()}
         with torch.no_grad():
-            return module(*map_structure(torch.from_numpy, arguments))
+            return module(*fill(signature, tensors))
 
     return run
 
@@ -80,7 +81,7 @@ def _keras(path: str) -> Run:
     import keras
 
     model = keras.saving.load_model(path, compile=False, safe_mode=False)
-    return lambda named, arguments: model(*arguments)
+    return lambda named, signature: model(*fill(signature, named))
 
 
 RUNTIMES: dict[str, Callable[[str], Run]] = {
@@ -91,15 +92,6 @@ RUNTIMES: dict[str, Callable[[str], Run]] = {
     "torch": _torch,
     "keras": _keras,
 }
-
-
-def map_structure(function: Callable[[Any], Any], structure: Any) -> Any:
-    """Applies a function to each leaf of nested lists and dicts."""
-    if isinstance(structure, dict):
-        return {k: map_structure(function, v) for k, v in structure.items()}
-    if isinstance(structure, (list, tuple)):
-        return [map_structure(function, item) for item in structure]
-    return function(structure)
 
 
 def fill(signature: Any, named: Arrays) -> Any:
@@ -141,7 +133,7 @@ def main(job_path: str) -> int:
         run = RUNTIMES[job["format"]](job["artifact"])
         for source, target in job["batches"]:
             named = dict(np.load(source))
-            outputs = run(named, fill(job["signature"], named))
+            outputs = run(named, job["signature"])
             np.savez(target, **named_outputs(outputs))
     except BaseException as error:
         traceback.print_exc()

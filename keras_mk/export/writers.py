@@ -118,18 +118,20 @@ def _openvino(model: Any, path: str, signature: Any, quantize: Any) -> None:
 
 
 def _onnx(model: Any, path: str, signature: Any, quantize: Any) -> None:
+    import keras
     import onnx
     import tensorflow as tf
     import tf2onnx
 
-    leaves: list[Any] = []
-    _map(leaves.append, signature)
-    specs = [tf.TensorSpec(s.shape, s.dtype, name=s.name) for s in leaves]
+    specs = [
+        tf.TensorSpec(spec.shape, spec.dtype, name=spec.name)
+        for spec in keras.tree.flatten(signature)
+    ]
 
     @tf.function(input_signature=specs)  # type: ignore[untyped-decorator]
     def function(*inputs: Any) -> Any:
-        rest = iter(inputs)
-        outputs = inference(model)(*_map(lambda spec: next(rest), signature))
+        arguments = keras.tree.pack_sequence_as(signature, inputs)
+        outputs = inference(model)(*arguments)
         if not isinstance(outputs, (dict, list, tuple)):
             outputs = [outputs]
         if not isinstance(outputs, dict):
@@ -212,19 +214,13 @@ def _torch(model: Any, path: str, signature: Any, quantize: Any) -> None:
     with mock.patch.object(keras.ops, "arange", arange_of_symbols):
         program = torch.export.export(
             Inference(),
-            tuple(_map(example, signature)),
-            dynamic_shapes=(tuple(_map(dynamic, signature)),),
+            tuple(keras.tree.map_structure(example, signature)),
+            dynamic_shapes=(
+                tuple(keras.tree.map_structure(dynamic, signature)),
+            ),
             strict=False,
         )
     torch.export.save(program, path)
-
-
-def _map(function: Callable[[Any], Any], structure: Any) -> Any:
-    if isinstance(structure, dict):
-        return {key: _map(function, item) for key, item in structure.items()}
-    if isinstance(structure, (list, tuple)):
-        return [_map(function, item) for item in structure]
-    return function(structure)
 
 
 WRITERS: dict[str, Callable[[Any, str, Any, Any], None]] = {
