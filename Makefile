@@ -19,7 +19,7 @@ $(VENV)/.demo: $(VENV)/.created pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.created pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --quiet --constraint constraints.txt \
-		--editable ".[tensorflow,jax,torch,hub,export,dev]"
+		--editable ".[tensorflow,jax,tpu,torch,hub,export,dev]"
 	touch $@
 
 demo: $(VENV)/.demo

@@ -224,7 +224,9 @@ def _add_bench(commands: argparse._SubParsersAction) -> None:  # type: ignore[ty
         metavar="WORKLOAD",
         help="mlp (a1, a2 and a3), resnet50, t5, or a MODEL.keras of yours: "
         "its training step; sampling: the mixture of one kernel; infer: "
-        "inference before and after collapsing; expand: converting a model",
+        "inference before and after collapsing; growth: the cost as copies, "
+        "batch and layers grow; compile: what XLA makes of a training step "
+        "for a device that need not be there (JAX); expand: converting a model",
     )
     _add_backend(bench, several=True)
     bench.add_argument(
@@ -244,19 +246,25 @@ def _add_bench(commands: argparse._SubParsersAction) -> None:  # type: ignore[ty
     bench.add_argument(
         "--variants",
         type=lambda text: text.split(","),
-        help="of plain,floor,mk,log(uniform),gamma,dropout,ensemble "
-        "(default: the first five)",
+        help="of plain,floor,mk,log(uniform),gamma,dropout,sam,ensemble,"
+        "flipout (default: the first five)",
     )
     bench.add_argument(
         "--width",
         type=_positives,
-        help="mlp, sampling: widths of square layers instead of the paper's",
+        help="mlp, sampling, growth: widths of square layers",
     )
     bench.add_argument(
         "--models",
         type=lambda text: text.split(","),
-        default=["resnet50", "t5"],
-        help="expand, infer: which models (default: resnet50,t5)",
+        help="expand, infer: which models (default: resnet50,t5); compile: "
+        "layers, the name of one, or a workload (default: layers,a3)",
+    )
+    bench.add_argument(
+        "--target",
+        type=lambda text: text.split(","),
+        default=["tpu-v5e"],
+        help="compile: of cpu,tpu-v5e,tpu-v6e,cuda (default: tpu-v5e)",
     )
     bench.add_argument(
         "--dtype",

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 from keras.src.export import export_utils
+from keras.src.losses.loss import unscale_loss_for_distribution
 from keras.src.models.functional import Functional
 from keras.src.saving import object_registration
 from keras.src.saving import saving_lib
@@ -203,6 +204,33 @@ def synchronize(model: Any) -> None:
     """On JAX, `fit` holds the state of a model until it is asked for."""
     if keras.config.backend() == "jax":
         model.jax_state_sync()
+
+
+def build_for_fit(model: Any, batch: Any) -> None:
+    """Makes the variables that `fit` would make before its first step."""
+    model._symbolic_build(data_batch=batch)
+
+
+def compute_loss(
+    model: Any, x: Any, y: Any, y_pred: Any, sample_weight: Any
+) -> Any:
+    """The loss in training, as Keras's own training step computes it."""
+    return model._compute_loss(
+        x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=True
+    )
+
+
+def update_loss(model: Any, loss: Any, x: Any) -> None:
+    """Counts a batch in the loss that `fit` reports."""
+    model._loss_tracker.update_state(
+        unscale_loss_for_distribution(loss),
+        sample_weight=ops.shape(keras.tree.flatten(x)[0])[0],
+    )
+
+
+def update_metrics(model: Any, *args: Any) -> Any:
+    """On JAX, the logs and the metrics' variables after a batch."""
+    return model._update_metrics_variables(*args)
 
 
 def input_signature(model: Any) -> Any:

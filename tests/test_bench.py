@@ -9,6 +9,7 @@ import pytest
 
 import keras_mk_cli
 from keras_mk.bench import expand
+from keras_mk.bench import growth
 from keras_mk.bench import steps
 from keras_mk.bench import timing
 from keras_mk.bench import variants
@@ -90,6 +91,37 @@ def test_sampling_and_inference(capsys, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+def test_growth(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        growth, "SWEEPS", {"expansion": (1, 2), "batch": (2, 4)}
+    )
+    monkeypatch.setattr(
+        growth, "FIXED", {"expansion": 3, "batch": 4, "width": 128}
+    )
+    bench(capsys, tmp_path, "growth", "--rounds", 1, "--steps", 1)
+    path = tmp_path / f"bench_growth_{BACKEND}_jit_auto.json"
+    rows = json.loads(path.read_text())["rows"]
+    mine = [row for row in rows if row["variant"] == "mk"]
+    assert [(row["sweep"], row["expansion"], row["batch"]) for row in mine] == [
+        *[("expansion", 1, 4), ("expansion", 2, 4)],
+        *[("batch", 3, 2), ("batch", 3, 4)],
+    ]
+    assert mine[0]["predicted"] == 1
+    assert mine[1]["predicted"] > 1
+    assert path.with_suffix(".png").stat().st_size > 1000
+
+
+def test_the_model_of_the_cost():
+    # Reads 3 copies, writes 1 kernel; updates 2 copies more than plain.
+    assert growth.words(expansion=3, slots=0) == 4 + 2 * 2
+    assert growth.words(expansion=3, slots=2) == 4 + 2 * 6
+    ratio = growth.predicted_ratio(
+        3, 0, parameters=1000, plain_seconds=1.0, bandwidth=32_000.0
+    )
+    assert ratio == 2
+
+
+@pytest.mark.slow
 def test_expand(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(
         expand.MODELS,
@@ -113,6 +145,8 @@ def test_expand(tmp_path, monkeypatch, capsys):
         ["mlp", "--optimizer", "nonsense"],
         ["expand", "--models", "nonsense"],
         ["infer", "--models", "nonsense"],
+        ["growth", "--optimizer", "nonsense"],
+        ["compile", "--target", "nonsense"],
     ],
 )
 def test_wrong_arguments(capsys, tmp_path, arguments):
@@ -146,7 +180,7 @@ def test_variants(name):
         assert (grown > 0) == copies
         first = to_numpy(model(x, training=True))
         second = to_numpy(model(x, training=True))
-        if name in ("plain", "floor", "ensemble"):
+        if name in ("plain", "floor", "sam", "ensemble"):
             np.testing.assert_array_equal(first, second)
         if name in ("log(uniform)", "gamma", "mk"):
             assert all(count > 0 for count in counters(model))

@@ -1,7 +1,9 @@
-"""Figures as a table, as JSON and CSV, and as a chart."""
+"""Figures as a table, as JSON and CSV, and as charts."""
 
 import csv
 import json
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +11,13 @@ from rich.console import Console
 from rich.table import Table
 
 from keras_mk.bench import timing
+from keras_mk.staging import staging
 
 Row = dict[str, Any]
 # What tells one configuration from another.
 SETTING = (
     "backend",
+    "target",
     "workload",
     "batch",
     "expansion",
@@ -22,50 +26,83 @@ SETTING = (
     "jit_compile",
     "feed",
 )
+# Columns of the table that the terminal shows: label, key and format.
+TIMES = (
+    ("ms / step", "step_ms", "{:.2f}"),
+    ("x plain", "to_plain_median", "{:.2f}"),
+    ("from", "to_plain_low", "{:.2f}"),
+    ("to", "to_plain_high", "{:.2f}"),
+    ("x floor", "to_floor_median", "{:.2f}"),
+    ("examples / s", "examples_per_second", "{:.1f}"),
+    ("first step, s", "first_step_seconds", "{:.1f}"),
+    ("peak, MiB", "peak_mib", "{}"),
+    ("predicted", "predicted", "{:.2f}"),
+)
+COMPILED = (
+    ("flops", "flops", "{:.3e}"),
+    ("x plain", "flops_to_plain", "{:.3f}"),
+    ("bytes", "bytes", "{:.3e}"),
+    ("x plain", "bytes_to_plain", "{:.3f}"),
+    ("cycles", "cycles", "{:.3e}"),
+    ("x plain", "cycles_to_plain", "{:.3f}"),
+    ("arguments, MiB", "arguments_mib", "{:.1f}"),
+    ("temporary, MiB", "temporary_mib", "{:.1f}"),
+    ("lowered, bytes", "lowered_bytes", "{}"),
+    ("compile, s", "compile_seconds", "{:.1f}"),
+)
+
+Columns = tuple[tuple[str, str, str], ...]
 
 
-def write(name: str, rows: list[Row], folder: Path, **about: Any) -> None:
-    """Writes `name.json`, `name.csv` and `name.png`, and says so."""
-    folder.mkdir(parents=True, exist_ok=True)
+def write(
+    name: str,
+    rows: list[Row],
+    folder: Path,
+    draw: Callable[[list[Row], Path], None] | None,
+    **about: Any,
+) -> list[Path]:
+    """Writes `name.json`, `name.csv` and the chart `name.png`.
+
+    Returns:
+        What was written; without the chart where matplotlib is missing.
+    """
     report = {**about, "environment": timing.environment(), "rows": rows}
-    paths = [folder / f"{name}.json", folder / f"{name}.csv"]
-    paths[0].write_text(json.dumps(report, indent=2) + "\n")
-    with open(paths[1], "w", newline="") as file:
-        columns = list(dict.fromkeys(key for row in rows for key in row))
-        writer = csv.DictWriter(file, columns)
-        writer.writeheader()
-        writer.writerows(rows)
-    chart = folder / f"{name}.png"
-    try:
-        _draw(rows, chart)
-    except ImportError:
-        print("No chart: it needs `pip install keras-mk[demo]` (matplotlib).")
-    else:
-        paths.append(chart)
-    print(f"Written: {', '.join(str(path) for path in paths)}")
+    with staging(folder / name) as stage:
+        (stage / f"{name}.json").write_text(json.dumps(report, indent=2) + "\n")
+        with open(stage / f"{name}.csv", "w", newline="") as file:
+            keys = list(dict.fromkeys(key for row in rows for key in row))
+            writer = csv.DictWriter(file, keys)
+            writer.writeheader()
+            writer.writerows(rows)
+        if draw is not None:
+            with suppress(ImportError):
+                draw(rows, stage / f"{name}.png")
+        return [
+            path.replace(folder / path.name) for path in sorted(stage.iterdir())
+        ]
 
 
-def show(rows: list[Row], title: str) -> None:
-    """Prints the varying columns of some rows as a table."""
-    varying = _varying(rows)
+def show(rows: list[Row], title: str, columns: Columns = TIMES) -> None:
+    """Prints some rows as a table, with what they have in common above it."""
+    varied = varying(rows)
     fixed = [
         f"{key} {rows[0][key]}"
         for key in SETTING
-        if key not in varying and key in rows[0]
+        if key not in varied and key in rows[0]
     ]
+    columns = tuple(
+        column
+        for column in columns
+        if any(row.get(column[1]) is not None for row in rows)
+    )
     table = Table(title=f"{title}\n{', '.join(fixed)}")
-    numbers = ("ms / step", "x plain", "quartiles", "x floor", "first step, s")
-    for column in (*varying, "variant", *numbers):
-        table.add_column(column, justify="right")
+    for label in (*varied, "variant", *(column[0] for column in columns)):
+        table.add_column(label, justify="right")
     for row in rows:
         table.add_row(
-            *(str(row[key]) for key in varying),
+            *(str(row.get(key, "-")) for key in varied),
             row["variant"],
-            f"{row['step_ms']:.2f}",
-            _number(row["to_plain_median"]),
-            f"{_number(row['to_plain_low'])} - {_number(row['to_plain_high'])}",
-            _number(row["to_floor_median"]),
-            f"{row['first_step_seconds']:.1f}",
+            *(_cell(row.get(key), form) for _, key, form in columns),
         )
     console = Console()
     if not console.is_terminal:
@@ -73,57 +110,12 @@ def show(rows: list[Row], title: str) -> None:
     console.print(table)
 
 
-def _varying(rows: list[Row]) -> list[str]:
+def varying(rows: list[Row]) -> list[str]:
+    """The settings that are not the same in all rows."""
     return [
         key for key in SETTING if len({str(row.get(key)) for row in rows}) > 1
     ]
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
-
-
-def _draw(rows: list[Row], path: Path) -> None:
-    """Ratios to the plain model, a group of bars per configuration."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    varying = _varying(rows)
-    groups: dict[str, dict[str, Row]] = {}
-    for row in rows:
-        label = "\n".join(str(row[key]) for key in varying) or row["workload"]
-        groups.setdefault(label, {})[row["variant"]] = row
-    names = list(dict.fromkeys(row["variant"] for row in rows))
-    figure, axis = pyplot.subplots(figsize=(max(6, 1.6 * len(groups)), 4))
-    width = 0.8 / len(names)
-    for i, name in enumerate(names):
-        found = [
-            (at, group[name])
-            for at, group in enumerate(groups.values())
-            if name in group and group[name]["to_plain_median"] is not None
-        ]
-        heights = [row["to_plain_median"] for _, row in found]
-        low = [row["to_plain_median"] - row["to_plain_low"] for _, row in found]
-        high = [
-            row["to_plain_high"] - row["to_plain_median"] for _, row in found
-        ]
-        axis.bar(
-            [at + i * width for at, _ in found],
-            heights,
-            width,
-            yerr=[low, high],
-            label=name,
-        )
-    axis.axhline(1, color="black", linewidth=0.5)
-    axis.set_xticks([at + 0.4 - width / 2 for at in range(len(groups))])
-    axis.set_xticklabels(list(groups), fontsize=7)
-    axis.set_ylabel("step time / plain model's")
-    tallest = max(row["to_plain_median"] or 0 for row in rows)
-    if tallest > 10:
-        axis.set_yscale("log")
-    axis.legend(fontsize=7)
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
+def _cell(value: Any, form: str) -> str:
+    return "-" if value is None else form.format(value)

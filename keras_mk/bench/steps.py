@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
@@ -46,6 +47,14 @@ class Setting:
     dtype: str
     jit: bool | str
     feed: str
+
+    def options(self) -> dict[str, Any]:
+        """All but the workload, as arguments for another `Setting`."""
+        found = {
+            field.name: getattr(self, field.name) for field in fields(self)
+        }
+        del found["workload"]
+        return found
 
     def columns(self) -> dict[str, Any]:
         return {
@@ -124,7 +133,11 @@ def _feed(setting: Setting) -> Callable[[int], dict[str, Any]]:
     if keras.config.backend() == "tensorflow":
         import tensorflow as tf
 
-        data = tf.data.Dataset.from_tensors((x, y))
+        # Autotuning wakes up after 10, 20, 40, ... ms, and the end of the data
+        # waits for it: times would be rounded up to a power of two.
+        options = tf.data.Options()
+        options.autotune.enabled = False
+        data = tf.data.Dataset.from_tensors((x, y)).with_options(options)
         return lambda steps: {"x": data.repeat(steps), "shuffle": False}
     return lambda steps: {"x": _Repeated((x, y), steps), "shuffle": False}
 

@@ -96,6 +96,7 @@ def rows(
             "first_step_seconds": round(first[name], 2),
             **_ratios("to_plain", times, seconds.get("plain")),
             **_ratios("to_floor", times, seconds.get("floor")),
+            "rounds_ms": " ".join(f"{1e3 * time:.5g}" for time in times),
         }
         for name, times in seconds.items()
     ]

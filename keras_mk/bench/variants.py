@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from keras_mk import mixing
+from keras_mk.baselines.sam import SAM
 from keras_mk.bench.workloads import Workload
 from keras_mk.expand import expand
 from keras_mk.layers.majority_kernel import MajorityKernel
@@ -57,7 +58,7 @@ CHOICES: dict[str, Any] = {
     "gamma": partial(_obvious, _by_gamma),
 }
 
-NAMES = ("plain", *CHOICES, "dropout", "ensemble")
+NAMES = ("plain", *CHOICES, "dropout", "sam", "ensemble")
 
 
 def make(name: str, workload: Workload, expansion: int) -> list[keras.Model]:
@@ -70,6 +71,8 @@ def make(name: str, workload: Workload, expansion: int) -> list[keras.Model]:
     plain = workload.make()
     if name == "plain":
         return [plain]
+    if name == "sam":
+        return [SAM(plain)]
     model = expand(plain, expansion)
     choose = CHOICES[name]
     if choose is not None:

@@ -1,0 +1,1 @@
+"""Training steps other than Keras's own."""
