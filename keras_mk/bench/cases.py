@@ -13,7 +13,7 @@ from keras_mk.bench.workloads import Workload
 LAYERS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "Dense": (lambda: keras.layers.Dense(1024), (1024,)),
     "EinsumDense": (
-        lambda: keras.layers.EinsumDense("abc,cde->abde", (None, 8, 64)),
+        lambda: keras.layers.EinsumDense("abc,cde->abde", (128, 8, 64)),
         (128, 512),
     ),
     "Conv1D": (lambda: keras.layers.Conv1D(256, 3), (128, 256)),
@@ -61,8 +61,8 @@ def layer(name: str) -> Workload:
         )
 
     def data(batch: int) -> tuple[Any, Any]:
-        output = make().compute_output_shape((batch, *shape))
-        return np.ones((batch, *shape), "float32"), np.ones(output, "float32")
+        y = np.ones((batch, *make().output_shape[1:]), "float32")
+        return np.ones((batch, *shape), "float32"), y
 
     return Workload(name, make, data, optimizers=("momentum",), batches=(64,))
 
