@@ -246,8 +246,8 @@ def _add_bench(commands: argparse._SubParsersAction) -> None:  # type: ignore[ty
     bench.add_argument(
         "--variants",
         type=lambda text: text.split(","),
-        help="of plain,floor,mk,log(uniform),gamma,dropout,sam,ensemble,"
-        "flipout (default: the first five)",
+        help="of plain,floor,mk,log(uniform),gamma,dropout,sam,ensemble "
+        "(default: the first five)",
     )
     bench.add_argument(
         "--width",

@@ -91,6 +91,26 @@ def test_sampling_and_inference(capsys, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+def test_t5(capsys, tmp_path, monkeypatch):
+    tiny = workloads.t5(
+        length=4,
+        num_layers=1,
+        vocabulary_size=20,
+        hidden_dim=8,
+        key_value_dim=4,
+        num_heads=2,
+        intermediate_dim=8,
+    )
+    monkeypatch.setattr(workloads, "find", lambda name, width: [tiny])
+    options = "--rounds 1 --steps 1 --batch 2 --optimizer adafactor"
+    variants = "plain,floor,mk"
+    bench(capsys, tmp_path, "t5", *options.split(), "--variants", variants)
+    path = tmp_path / f"bench_t5_{BACKEND}_jit_auto.json"
+    rows = json.loads(path.read_text())["rows"]
+    assert [row["variant"] for row in rows] == variants.split(",")
+
+
+@pytest.mark.slow
 def test_growth(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(
         growth, "SWEEPS", {"expansion": (1, 2), "batch": (2, 4)}

@@ -130,7 +130,7 @@ def _feed(setting: Setting) -> Callable[[int], dict[str, Any]]:
             ),
             "batch_size": setting.batch,
         }
-    if keras.config.backend() == "tensorflow":
+    if keras.config.backend() == "tensorflow" or setting.workload.by_tf_data:
         import tensorflow as tf
 
         # Autotuning wakes up after 10, 20, 40, ... ms, and the end of the data

@@ -29,6 +29,7 @@ class Workload:
         optimizers: Which optimizers to measure unless told.
         batches: Which batch sizes.
         make_dropout: Makes the model with dropout, where that is a peer.
+        by_tf_data: Whether `fit` must be fed by `tf.data` on every backend.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Workload:
     optimizers: tuple[str, ...] = ("sgd",)
     batches: tuple[int, ...] = (256,)
     make_dropout: Callable[[], keras.Model] | None = None
+    by_tf_data: bool = False
 
 
 def _classification() -> Any:
@@ -90,9 +92,12 @@ def resnet50(size: int = 224) -> Workload:
     )
 
 
-def t5(blocks: int = 6, length: int = 128) -> Workload:
-    """T5 of the small size: `t5_small_multi` (6) or flan's (8 blocks)."""
-    sizes = {
+def t5(blocks: int = 6, length: int = 128, **sizes: Any) -> Workload:
+    """T5 of the small size: `t5_small_multi` (6) or flan's (8 blocks).
+
+    `sizes` go to `T5Backbone`, to make another one of it.
+    """
+    known = {
         6: {"num_heads": 8, "intermediate_dim": 2048, "activation": "relu"},
         8: {
             "num_heads": 6,
@@ -105,22 +110,23 @@ def t5(blocks: int = 6, length: int = 128) -> Workload:
 
     def make() -> keras.Model:
         keras_hub = _keras_hub()
-        backbone = keras_hub.models.T5Backbone(
-            vocabulary_size=32128,
-            num_layers=blocks,
-            hidden_dim=512,
-            key_value_dim=64,
-            **sizes[blocks],
-        )
+        options: dict[str, Any] = {
+            "vocabulary_size": 32128,
+            "num_layers": blocks,
+            "hidden_dim": 512,
+            "key_value_dim": 64,
+            **known[blocks],
+            **sizes,
+        }
+        backbone = keras_hub.models.T5Backbone(**options)
         return keras_hub.models.T5Seq2SeqLM(backbone)
 
     def data(batch: int) -> tuple[Any, Any]:
         random = np.random.default_rng(0)
 
         def tokens() -> Any:
-            return random.integers(
-                3, 32128, size=(batch, length), dtype="int32"
-            )
+            high = sizes.get("vocabulary_size", 32128)
+            return random.integers(3, high, size=(batch, length), dtype="int32")
 
         mask = np.ones((batch, length), "int32")
         x = {
@@ -138,6 +144,7 @@ def t5(blocks: int = 6, length: int = 128) -> Workload:
         _classification(),
         optimizers=("adamw", "adafactor"),
         batches=(16,),
+        by_tf_data=True,
     )
 
 
