@@ -9,12 +9,12 @@ than the plain step, and does nothing else that takes time. Per parameter,
   plain step does so once.
 """
 
+from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
 
 import keras
 import numpy as np
-from keras import ops
 
 from keras_mk.bench import steps as training
 from keras_mk.bench import timing
@@ -58,32 +58,49 @@ def predicted_ratio(
     return 1 + moved / bandwidth / plain_seconds
 
 
-def measured_bandwidth(rounds: int = 9, mebibytes: int = 64) -> float:
-    """Bytes per second of scaling an array that no cache holds."""
-    x = ops.ones((mebibytes * 2**18,), "float32")
-    scale = _scaled()
+def measured_bandwidth(size: int, rounds: int = 9) -> float:
+    """Bytes per second of adding one array to another, in place.
+
+    Args:
+        size: Bytes of each, so that caches hold as much of them as they would
+            of kernels of that size.
+        rounds: How often to measure.
+    """
+    add, finish = _adder(size // WORD)
 
     def run(steps: int) -> None:
         for _ in range(steps):
-            y = scale(x)
-        if keras.config.backend() == "jax":
-            y.block_until_ready()
+            add()
+        finish()
 
-    seconds, _ = timing.interleave({"copy": run}, rounds, 3, "bandwidth")
-    moved = 2 * WORD * mebibytes * 2**18
-    return moved / float(np.median(seconds["copy"]))
+    steps = max(3, 2**28 // size)
+    seconds, _ = timing.interleave({"add": run}, rounds, steps, "bandwidth")
+    return 3 * size / float(np.median(seconds["add"]))
 
 
-def _scaled() -> Any:
-    if keras.config.backend() == "jax":
+def _adder(count: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """What adds in place on this backend, and what waits until it is done."""
+    x, y = np.zeros(count, "float32"), np.ones(count, "float32")
+    backend = keras.config.backend()
+    if backend == "jax":
         import jax
 
-        return jax.jit(lambda x: x * 1.5)
-    if keras.config.backend() == "tensorflow":
+        step = jax.jit(lambda a, b: a + b, donate_argnums=0)
+        held = [jax.device_put(x), jax.device_put(y)]
+
+        def add() -> None:
+            held[0] = step(*held)
+
+        return add, lambda: jax.block_until_ready(held[0])
+    if backend == "tensorflow":
         import tensorflow as tf
 
-        return tf.function(lambda x: x * 1.5)
-    return lambda x: x * 1.5
+        variable, constant = tf.Variable(x), tf.constant(y)
+        return lambda: variable.assign_add(constant), lambda: None
+    import torch
+
+    first, second = torch.from_numpy(x), torch.from_numpy(y)
+    return lambda: first.add_(second), lambda: None
 
 
 def points(
@@ -104,7 +121,6 @@ def measure(
     steps: int,
 ) -> Iterator[list[dict[str, Any]]]:
     """Rows of square MLPs, with what the model of the cost predicts."""
-    bandwidth = measured_bandwidth()
     for sweep, point in points(sweeps):
         (workload,) = workloads.find("mlp", point["width"])
         setting = training.Setting(
@@ -119,10 +135,12 @@ def measure(
         found = training.measure(
             setting, ["plain", "floor", "mk"], rounds, steps
         )
+        parameters = workload.make().count_params()
+        bandwidth = measured_bandwidth(WORD * point["expansion"] * parameters)
         predicted = predicted_ratio(
             point["expansion"],
             SLOTS[optimizer],
-            workload.make().count_params(),
+            parameters,
             found[0]["step_ms"] / 1e3,
             bandwidth,
         )
