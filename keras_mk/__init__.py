@@ -1,8 +1,11 @@
 """Majority Kernels for Keras 3: train several copies, ship their average."""
 
+from keras_mk import baselines as baselines
 from keras_mk import callbacks as callbacks
+from keras_mk import diagnostics as diagnostics
 from keras_mk import layers as layers
 from keras_mk import mixing as mixing
+from keras_mk import training as training
 from keras_mk.collapse import collapse as collapse
 from keras_mk.expand import expand as expand
 from keras_mk.export import export_collapsed as export_collapsed

@@ -13,7 +13,8 @@ from keras import ops
 
 from keras_mk import _keras_internals as internals
 from keras_mk import mixing
-from keras_mk.mixing import hashing
+from keras_mk.layers import rules
+from keras_mk.layers.initializing import initializer_of_copy
 from keras_mk.validation import check_expansion
 from keras_mk.validation import check_seed
 
@@ -90,7 +91,7 @@ class MajorityKernel(keras.layers.Layer):
         return tuple(
             super(MajorityKernel, self).add_weight(
                 name=f"{name}_{k}",
-                initializer=_initializer_of_copy(initializer, k),
+                initializer=initializer_of_copy(initializer, k),
                 regularizer=regularizer,
                 # Copies are mixed in their own dtype and cast afterwards.
                 autocast=False,
@@ -121,14 +122,16 @@ class MajorityKernel(keras.layers.Layer):
         copies = {name: self._copy_values(name) for name in self.kernel_names}
         if not self.trainable or self.expansion == 1:
             return {name: mixing.mean(copies[name]) for name in copies}
-        if not training:
+        rule = rules.current_rule()
+        if rule is None and not training:
             return {
                 name: mixing.mean(copies[name], self._warn_never_sampled)
                 for name in copies
             }
-        state = self.seed_generator.next()
+        rule = rule or rules.random_mixture
+        state = self.seed_generator.next() if training else None
         return {
-            name: mixing.sampled_mixture(copies[name], _nth_state(state, i))
+            name: rule(self, name, copies[name], _nth_state(state, i))
             for i, name in enumerate(copies)
         }
 
@@ -250,24 +253,10 @@ def _effective_kernel(name: str) -> property:
 
 
 def _nth_state(state: Any, n: int) -> Any:
-    if n == 0:
+    if n == 0 or state is None:
         return state
     offset = np.array([n * _KERNEL_STRIDE & 0x7FFFFFFF, 0])
     return state + ops.convert_to_tensor(offset, dtype=state.dtype)
-
-
-def _initializer_of_copy(initializer: Any, k: int) -> Any:
-    """The layer's initializer, drawing other numbers for each copy.
-
-    The first copy is what the plain layer would have been.
-    """
-    initializer = keras.initializers.get(initializer)
-    seed = getattr(initializer, "seed", None)
-    if k == 0 or not isinstance(seed, int):
-        return initializer
-    config = initializer.get_config()
-    config["seed"] = hashing.derive_seed(seed, f"copy {k}")
-    return type(initializer).from_config(config)
 
 
 def extended_signature(cls: type) -> inspect.Signature:

@@ -6,6 +6,7 @@ import jax
 import keras
 
 from keras_mk import _keras_internals as internals
+from keras_mk.training.scaling import unscaled
 
 
 class TwoPassStep:
@@ -28,10 +29,13 @@ class TwoPassStep:
                 optimizer_variables=optimizer,
             )
 
-        _, gradients = one_pass(trainable)
-        (_, found), gradients = one_pass(
-            self.second_point(trainable, gradients)
-        )
+        with self.first_pass():
+            (scaled, (loss, *_)), gradients = one_pass(trainable)
+        gradients = unscaled(gradients, loss, scaled)
+        with self.second_pass(gradients):
+            (_, found), gradients = one_pass(
+                self.second_point(trainable, gradients)
+            )
         loss, y_pred, non_trainable, metrics = found
         trainable, optimizer = self.optimizer.stateless_apply(
             optimizer, gradients, trainable

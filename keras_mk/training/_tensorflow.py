@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from keras_mk import _keras_internals as internals
+from keras_mk.training.scaling import unscaled
 
 
 class TwoPassStep:
@@ -18,15 +19,21 @@ class TwoPassStep:
                 y_pred = self(x, training=True)
                 loss = internals.compute_loss(self, x, y, y_pred, sample_weight)
                 scaled = self.optimizer.scale_loss(loss)
-            return loss, y_pred, tape.gradient(scaled, weights)
+            return loss, scaled, y_pred, tape.gradient(scaled, weights)
 
         before = _values(self.non_trainable_variables)
-        _, _, gradients = one_pass()
+        with self.first_pass():
+            loss, scaled, _, gradients = one_pass()
         _assign(self.non_trainable_variables, before)
+        gradients = unscaled(gradients, loss, scaled)
         values = _values(weights)
-        _assign(weights, self.second_point(values, gradients))
-        loss, y_pred, gradients = one_pass()
-        _assign(weights, values)
+        moved = self.second_point(values, gradients)
+        if moved is not values:
+            _assign(weights, moved)
+        with self.second_pass(gradients):
+            loss, _, y_pred, gradients = one_pass()
+        if moved is not values:
+            _assign(weights, values)
         internals.update_loss(self, loss, x)
         self.optimizer.apply_gradients(zip(gradients, weights))
         return self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)

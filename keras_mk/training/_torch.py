@@ -6,6 +6,7 @@ import keras
 import torch
 
 from keras_mk import _keras_internals as internals
+from keras_mk.training.scaling import unscaled
 
 
 class TwoPassStep:
@@ -17,17 +18,24 @@ class TwoPassStep:
             self.zero_grad()
             y_pred = self(x, training=True)
             loss = internals.compute_loss(self, x, y, y_pred, sample_weight)
-            self.optimizer.scale_loss(loss).backward()
-            return loss, y_pred, [w.value.grad for w in weights]
+            scaled = self.optimizer.scale_loss(loss)
+            scaled.backward()
+            return loss, scaled, y_pred, [w.value.grad for w in weights]
 
         before = _values(self.non_trainable_variables)
-        _, _, gradients = one_pass()
+        with self.first_pass():
+            loss, scaled, _, gradients = one_pass()
         _assign(self.non_trainable_variables, before)
-        values = _values(weights)
         with torch.no_grad():
-            _assign(weights, self.second_point(values, gradients))
-        loss, y_pred, gradients = one_pass()
-        _assign(weights, values)
+            gradients = unscaled(gradients, loss, scaled)
+            values = _values(weights)
+            moved = self.second_point(values, gradients)
+            if moved is not values:
+                _assign(weights, moved)
+        with self.second_pass(gradients):
+            loss, _, y_pred, gradients = one_pass()
+        if moved is not values:
+            _assign(weights, values)
         internals.update_loss(self, loss, x)
         with torch.no_grad():
             self.optimizer.apply(gradients, weights)

@@ -1,6 +1,8 @@
 """A training step that takes the gradient twice."""
 
 import importlib
+from contextlib import AbstractContextManager
+from contextlib import nullcontext
 from typing import Any
 
 import keras
@@ -11,17 +13,30 @@ _MODULES = {
     "torch": "keras_mk.training._torch",
 }
 
-_backend = importlib.import_module(_MODULES[keras.config.backend()])
+
+class _NoStep:
+    """On backends that do not train."""
 
 
-class TwoPassModel(_backend.TwoPassStep, keras.Model):  # type: ignore[name-defined, misc]
+_Step: Any = _NoStep
+if keras.config.backend() in _MODULES:
+    _Step = importlib.import_module(
+        _MODULES[keras.config.backend()]
+    ).TwoPassStep
+
+
+class TwoPassModel(_Step, keras.Model):
     """A model around another, which `fit` trains with two gradients a step.
 
-    The first gradient is taken where the weights are, and says where to take
-    the second (`second_point`), which is what the optimizer is given, at the
-    weights where they were. Random layers draw the same in both passes, and
-    what a forward pass changes besides (the moving statistics of
-    `BatchNormalization`, seeds, metrics) changes once a step.
+    The first gradient is taken where the weights are, and says where and how
+    to take the second (`second_point`, `second_pass`), which is what the
+    optimizer is given, with the weights where they were. Random layers draw
+    the same in both passes, and what a forward pass changes besides (the
+    moving statistics of `BatchNormalization`, seeds, metrics) changes once a
+    step, as the second pass has it.
+
+    Loss scaling, clipping and the accumulation of gradients are the
+    optimizer's, and work as without the wrapper.
 
     Args:
         model: The `keras.Model` to train. It is trained in place.
@@ -37,17 +52,28 @@ class TwoPassModel(_backend.TwoPassStep, keras.Model):  # type: ignore[name-defi
         self.model = model
         self.built = model.built
 
-    def second_point(self, values: list[Any], gradients: list[Any]) -> Any:
+    def first_pass(self) -> AbstractContextManager[Any]:
+        """What the first forward pass runs in."""
+        return nullcontext()
+
+    def second_point(
+        self, values: list[Any], gradients: list[Any]
+    ) -> list[Any]:
         """Where to take the second gradient.
 
         Args:
             values: The trainable weights.
-            gradients: Their gradients, `None` where the loss has none.
+            gradients: Their first gradients, not scaled, `None` where the
+                loss has none.
 
         Returns:
-            As many weights.
+            As many weights; `values` itself to leave them where they are.
         """
-        raise NotImplementedError
+        return values
+
+    def second_pass(self, gradients: list[Any]) -> AbstractContextManager[Any]:
+        """What the second forward pass runs in, given the first gradients."""
+        return nullcontext()
 
     def build(self, input_shape: Any) -> None:
         if not self.model.built:

@@ -1,0 +1,50 @@
+"""An ensemble distilled into one model, by Keras's own distillation."""
+
+import keras
+
+from keras_mk.copy_model import copy_model
+
+
+def distiller(
+    teacher: keras.Model,
+    student: keras.Model,
+    temperature: float = 3.0,
+    student_weight: float = 0.5,
+) -> keras.distillation.Distiller:
+    """A model that trains `student` on the logits of `teacher`.
+
+    `compile` it and `fit` it as any other; the student is trained in place,
+    and `distiller.student` afterwards. It may have majority kernels. Keras
+    freezes the teacher that it is given, so it is given a copy.
+
+    Args:
+        teacher: A trained model that predicts logits, for example an
+            `Ensemble(members, from_logits=True)`.
+        student: A model that predicts as many logits.
+        temperature: What the logits are divided by. Defaults to 3.
+        student_weight: Share of the loss on the labels, from 0 to 1; the rest
+            is on the teacher's logits. Defaults to 0.5.
+
+    Example:
+
+    >>> import keras
+    >>> import numpy as np
+    >>> from keras_mk import baselines
+    >>> def network():
+    ...     return keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)])
+    >>> student = network()
+    >>> model = baselines.distiller(network(), student)
+    >>> model.compile(
+    ...     "sgd",
+    ...     keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    ... )
+    >>> history = model.fit(np.ones((4, 3)), np.zeros((4,)), verbose=0)
+    """
+    return keras.distillation.Distiller(
+        teacher=copy_model(teacher),
+        student=student,
+        distillation_losses=keras.distillation.LogitsDistillation(
+            temperature=temperature
+        ),
+        student_loss_weight=student_weight,
+    )

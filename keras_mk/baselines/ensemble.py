@@ -1,0 +1,89 @@
+"""Ensembles: several models that vote."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_mk import _keras_internals as internals
+
+
+@keras.saving.register_keras_serializable(package="keras_mk")
+class Ensemble(keras.Model):
+    """The average of what several models predict, as one model.
+
+    It can be evaluated, saved and exported as any other model, and be the
+    teacher in a distillation.
+
+    Args:
+        members: Models of the same inputs and outputs. They are held, not
+            copied.
+        from_logits: Whether the members predict logits. The ensemble then
+            averages probabilities and predicts their logarithm, which are
+            logits too. Defaults to `False`: outputs are averaged as they are.
+        **kwargs: As `keras.Model`.
+
+    Example:
+
+    >>> import keras
+    >>> import numpy as np
+    >>> from keras_mk.baselines import Ensemble
+    >>> members = [
+    ...     keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    ...     for _ in range(3)
+    ... ]
+    >>> tuple(Ensemble(members).predict(np.ones((2, 3)), verbose=0).shape)
+    (2, 1)
+    """
+
+    def __init__(
+        self,
+        members: Sequence[keras.Model],
+        from_logits: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        members = list(members)
+        if not members or not all(isinstance(m, keras.Model) for m in members):
+            raise ValueError(
+                "`members` must be one or more `keras.Model`s. "
+                f"Received: members={members!r}"
+            )
+        shapes = {
+            str(m.output_shape) for m in members if internals.is_container(m)
+        }
+        if len(shapes) > 1:
+            raise ValueError(
+                "`members` must have outputs of one shape. "
+                f"Received: {sorted(shapes)}"
+            )
+        super().__init__(**kwargs)
+        self.members = members
+        self.from_logits = from_logits
+        self.built = all(member.built for member in members)
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        outputs = [member(inputs, training=training) for member in self.members]
+        if self.from_logits:
+            logs = [ops.log_softmax(output) for output in outputs]
+            total = ops.logsumexp(ops.stack(logs), axis=0)
+            return total - ops.log(float(len(logs)))
+        return ops.mean(ops.stack(outputs), axis=0)
+
+    def get_config(self) -> dict[str, Any]:
+        members = [keras.saving.serialize_keras_object(m) for m in self.members]
+        return {
+            **super().get_config(),
+            "members": members,
+            "from_logits": self.from_logits,
+        }
+
+    @classmethod
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: Any = None
+    ) -> "Ensemble":
+        members = [
+            keras.saving.deserialize_keras_object(m, custom_objects)
+            for m in config["members"]
+        ]
+        return cls(**{**config, "members": members})
