@@ -14,6 +14,7 @@ from keras_mk.mixing import adversarial
 from keras_mk.mixing import reference
 from keras_mk.training import AdversarialMK
 from keras_mk.training import LearnedMK
+from tests.backends import tensor
 from tests.backends import to_numpy
 
 RANDOM = np.random.default_rng(0)
@@ -65,7 +66,8 @@ def test_steps_by_hand(per, random):
         model.fit(X, Y, batch_size=8, verbose=0)
     for step in range(3):
         p = numpy_p(copies, 2.0, per, random, step)
-        assert (p == 0).any() == (per == "element" and not random)
+        # Some entry is cut off, so that this is seen to be right.
+        assert random or per == "unit" or (p == 0).any()
         mixed = (copies * p).sum(0)
         copies = copies - 0.1 * gradient(mixed) * p
     np.testing.assert_allclose(copies_of(inner), copies, atol=1e-5)
@@ -81,6 +83,7 @@ def test_divergence():
     uniform = [np.full((2,), 1 / 3)] * 3
     one = [np.ones((2,)), np.zeros((2,)), np.zeros((2,))]
     for p, expected in ((uniform, 0), (one, 1)):
+        p = [tensor(q.astype("float32")) for q in p]
         found = to_numpy(adversarial.relative_divergence(p))
         np.testing.assert_allclose(found, expected, atol=1e-6)
 

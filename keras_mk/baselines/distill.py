@@ -1,8 +1,32 @@
 """An ensemble distilled into one model, by Keras's own distillation."""
 
+from typing import Any
+
 import keras
+from keras import ops
 
 from keras_mk.copy_model import copy_model
+
+
+@keras.saving.register_keras_serializable(package="keras_mk")
+class DivergenceOfLogits(keras.losses.Loss):
+    """`KL(softmax(y_true), softmax(y_pred))`, times `scale`.
+
+    Keras's own default for distillation, `"kl_divergence"`, takes logits for
+    probabilities.
+    """
+
+    def __init__(self, scale: float = 1.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.scale = scale
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        teacher, student = ops.log_softmax(y_true), ops.log_softmax(y_pred)
+        terms = ops.exp(teacher) * (teacher - student)
+        return self.scale * ops.sum(terms, axis=-1)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "scale": self.scale}
 
 
 def distiller(
@@ -44,7 +68,9 @@ def distiller(
         teacher=copy_model(teacher),
         student=student,
         distillation_losses=keras.distillation.LogitsDistillation(
-            temperature=temperature
+            temperature=temperature,
+            # Gradients of softened logits are smaller by its square.
+            loss=DivergenceOfLogits(scale=temperature**2),
         ),
         student_loss_weight=student_weight,
     )

@@ -60,7 +60,13 @@ class Ensemble(keras.Model):
         super().__init__(**kwargs)
         self.members = members
         self.from_logits = from_logits
-        self.built = all(member.built for member in members)
+        if internals.is_container(members[0]) and members[0].built:
+            self.build(members[0].input_shape)
+
+    def build(self, input_shape: Any) -> None:
+        for member in self.members:
+            if not member.built:
+                member.build(input_shape)
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         outputs = [member(inputs, training=training) for member in self.members]
