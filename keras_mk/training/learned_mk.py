@@ -11,11 +11,12 @@ from keras_mk.copy_model import copy_model
 from keras_mk.layers import rules
 from keras_mk.layers.majority_kernel import MajorityKernel
 from keras_mk.training.adversarial_mk import require_majority_kernels
+from keras_mk.training.around import AroundModel
 from keras_mk.walk import walk
 
 
 @keras.saving.register_keras_serializable(package="keras_mk")
-class LearnedMK(keras.Model):
+class LearnedMK(AroundModel):
     """Learns how to mix the copies: the paper's `min over w and p`.
 
     It is there to be compared with: the paper reports that it overfits.
@@ -45,14 +46,13 @@ class LearnedMK(keras.Model):
     """
 
     def __init__(self, model: keras.Model, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+        super().__init__(model, **kwargs)
         require_majority_kernels(model)
         if not model.built:
             raise ValueError(
                 "`model` must be built: call it once, or give it an input "
                 f"shape. Received: model '{model.name}'"
             )
-        self.model = model
         self.logits = [
             self.add_weight(
                 name=f"logits_{index}",
@@ -91,19 +91,6 @@ class LearnedMK(keras.Model):
             for variable in getattr(other, f"{name}s"):
                 variable.assign(mixed)
         return collapse(copy)
-
-    def get_config(self) -> dict[str, Any]:
-        model = keras.saving.serialize_keras_object(self.model)
-        return {**super().get_config(), "model": model}
-
-    @classmethod
-    def from_config(
-        cls, config: dict[str, Any], custom_objects: Any = None
-    ) -> "LearnedMK":
-        model = keras.saving.deserialize_keras_object(
-            config["model"], custom_objects=custom_objects
-        )
-        return cls(**{**config, "model": model})
 
 
 def _kernels(model: keras.Model) -> list[tuple[Any, str]]:

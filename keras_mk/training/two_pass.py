@@ -7,6 +7,8 @@ from typing import Any
 
 import keras
 
+from keras_mk.training.around import AroundModel
+
 _MODULES = {
     "tensorflow": "keras_mk.training._tensorflow",
     "jax": "keras_mk.training._jax",
@@ -25,7 +27,7 @@ if keras.config.backend() in _MODULES:
     ).TwoPassStep
 
 
-class TwoPassModel(_Step, keras.Model):
+class TwoPassModel(_Step, AroundModel):
     """A model around another, which `fit` trains with two gradients a step.
 
     The first gradient is taken where the weights are, and says where and how
@@ -44,12 +46,7 @@ class TwoPassModel(_Step, keras.Model):
     """
 
     def __init__(self, model: keras.Model, **kwargs: Any) -> None:
-        if not isinstance(model, keras.Model):
-            raise TypeError(
-                f"`model` must be a `keras.Model`. Received: model={model!r}"
-            )
-        super().__init__(**kwargs)
-        self.model = model
+        super().__init__(model, **kwargs)
         self.built = model.built
 
     def first_pass(self) -> AbstractContextManager[Any]:
@@ -81,16 +78,3 @@ class TwoPassModel(_Step, keras.Model):
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         return self.model(inputs, training=training)
-
-    def get_config(self) -> dict[str, Any]:
-        model = keras.saving.serialize_keras_object(self.model)
-        return {**super().get_config(), "model": model}
-
-    @classmethod
-    def from_config(
-        cls, config: dict[str, Any], custom_objects: Any = None
-    ) -> "TwoPassModel":
-        model = keras.saving.deserialize_keras_object(
-            config["model"], custom_objects=custom_objects
-        )
-        return cls(**{**config, "model": model})
