@@ -11,13 +11,16 @@ there and on scikit-learn's digits if not. `run` is one cell of the table.
 `study` runs all of them: rates on the paper's grid with the first seed, then
 the other seeds with the rate that was best on the validation split; each
 finished run is a row of the CSV file, and a study that is stopped goes on
-where it was. `table` prints the table and draws the curves.
+where it was. Several may run at once on one file, each on other architectures
+or optimizers. `table` prints the table and draws the curves.
 
-Needs `pip install keras-mk[jax,data,demo]` (or another backend).
+Every network is trained for all epochs, and evaluated as it was after the
+epoch that was best on the validation split.
+
+Needs `pip install keras-mk[jax,examples]` (or another backend).
 """
 
 import argparse
-import csv
 import itertools
 import json
 import os
@@ -29,6 +32,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import keras
 import numpy as np
+from bookkeeping import append_row
+from bookkeeping import read_rows
 from rich.progress import BarColumn
 from rich.progress import MofNCompleteColumn
 from rich.progress import Progress
@@ -42,6 +47,7 @@ from keras_mk import baselines
 ARCHITECTURES = {"a1": (100,), "a2": (200, 100), "a3": (400, 200, 100)}
 # The paper's grids: a base times 1.5 ** i for i from -4 to 5.
 BASE_RATES = {"adam": 0.001, "sgd": 0.025}
+GRID = range(-4, 6)
 EXPANSION = 3
 EPSILON = 1.0
 RESULTS = Path(__file__).parent / "results"
@@ -103,6 +109,8 @@ class Cell:
         self.train, self.validation, self.test = data
         self.curves = []
         self.seconds = 0.0
+        # Plain networks that other runs of the same setting need again.
+        self.trained = getattr(args, "trained", {})
 
     def network(self, seed):
         keras.utils.set_random_seed(seed)
@@ -132,23 +140,52 @@ class Cell:
     def fit(self, model, seed, epochs=None, callbacks=()):
         """Trains a model; the time it takes is the run's."""
         keras.utils.set_random_seed(seed)
+        epochs = epochs or self.args.epochs
+        best = keras.callbacks.EarlyStopping(
+            "val_accuracy",
+            mode="max",
+            patience=epochs,
+            restore_best_weights=True,
+        )
         start = time.perf_counter()
         history = self.compile(model).fit(
             *self.train,
             batch_size=self.args.batch,
-            epochs=epochs or self.args.epochs,
+            epochs=epochs,
             validation_data=self.validation,
-            callbacks=[*callbacks, Tick(self.args.tick)],
+            callbacks=[*callbacks, best, Tick(self.args.tick)],
             verbose=0,
         )
         self.seconds += time.perf_counter() - start
         self.curves.append(history.history)
         return model
 
+    def plain(self, seed, start=None, epochs=None):
+        """A plain network, trained from its own beginning or from `start`."""
+        model = self.network(self.args.seed if start else seed)
+        if start:
+            model.set_weights(start)
+        args = self.args
+        key = (args.architecture, args.optimizer, args.rate, args.seed)
+        key += (seed, start is None, epochs or args.epochs)
+        if key not in self.trained:
+            seconds = self.seconds
+            self.fit(model, seed, epochs)
+            took = self.seconds - seconds
+            self.trained[key] = (model.get_weights(), self.curves[-1], took)
+        else:
+            weights, curve, took = self.trained[key]
+            model.set_weights(weights)
+            self.curves.append(curve)
+            self.seconds += took
+            for _ in range(epochs or args.epochs):
+                args.tick()
+        return model
+
     def members(self):
         """Independently trained plain networks."""
         seeds = [self.args.seed + 1000 * k for k in range(EXPANSION)]
-        return [self.fit(self.network(seed), seed) for seed in seeds]
+        return [self.plain(seed) for seed in seeds]
 
     def accuracy(self, model, data):
         logits = model.predict(data[0], batch_size=1000, verbose=0)
@@ -165,12 +202,11 @@ class Tick(keras.callbacks.Callback):
 
 
 def baseline(cell):
-    return cell.fit(cell.network(cell.args.seed), cell.args.seed)
+    return cell.plain(cell.args.seed)
 
 
 def baseline_long(cell):
-    epochs = EXPANSION * cell.args.epochs
-    return cell.fit(cell.network(cell.args.seed), cell.args.seed, epochs)
+    return cell.plain(cell.args.seed, epochs=EXPANSION * cell.args.epochs)
 
 
 def expanded(cell):
@@ -187,7 +223,7 @@ def majority(cell):
 
 
 def adv_majority(cell):
-    model = keras_mk.training.AdversarialMK(expanded(cell), EPSILON)
+    model = keras_mk.training.AdversarialMK(expanded(cell), cell.args.epsilon)
     return keras_mk.collapse(cell.fit(model, cell.args.seed).model)
 
 
@@ -222,13 +258,9 @@ def greedy_soup(cell):
 def fine_tuned(cell):
     """Soups are of models that share a beginning: the first half."""
     seed, half = cell.args.seed, max(1, cell.args.epochs // 2)
-    start = cell.fit(cell.network(seed), seed, half).get_weights()
-    models = []
-    for k in range(EXPANSION):
-        model = cell.network(seed)
-        model.set_weights(start)
-        models.append(cell.fit(model, seed + 1000 * (k + 1), half))
-    return models
+    start = cell.plain(seed, epochs=half).get_weights()
+    seeds = [seed + 1000 * (k + 1) for k in range(EXPANSION)]
+    return [cell.plain(other, start, half) for other in seeds]
 
 
 METHODS = {
@@ -242,6 +274,20 @@ METHODS = {
     "soup-greedy": greedy_soup,
     "baseline-long": baseline_long,
 }
+# The paper's table, where it has the method.
+PAPER = {
+    (optimizer, architecture): dict(
+        zip(("baseline", "ensemble", "distilled", "subset", "majority"), row)
+    )
+    for optimizer, architecture, row in (
+        ("adam", "a1", (51.79, 52.27, 48.68, 52.09, 52.01)),
+        ("adam", "a2", (52.99, 54.36, 52.94, 53.69, 54.29)),
+        ("adam", "a3", (53.79, 55.62, 55.26, 54.58, 55.04)),
+        ("sgd", "a1", (51.24, 52.55, 48.69, 52.10, 51.82)),
+        ("sgd", "a2", (52.64, 54.87, 51.87, 53.90, 54.21)),
+        ("sgd", "a3", (53.30, 56.56, 54.21, 54.57, 54.97)),
+    )
+}
 # How many epochs each trains, as multiples of the baseline's.
 EPOCHS = {
     "ensemble": EXPANSION,
@@ -250,6 +296,8 @@ EPOCHS = {
     "soup-greedy": (1 + EXPANSION) / 2,
     "baseline-long": EXPANSION,
 }
+# Whose rate a method takes when its own is not searched for.
+RATE_OF = {"majority": "majority", "adv-majority": "majority"}
 KEY = (
     "dataset",
     "architecture",
@@ -258,6 +306,7 @@ KEY = (
     "rate",
     "seed",
     "epochs",
+    "epsilon",
 )
 
 
@@ -270,6 +319,10 @@ def run(args, data):
         "validation": round(cell.accuracy(model, cell.validation), 5),
         "test": round(cell.accuracy(model, cell.test), 5),
         "train": round(cell.accuracy(model, cell.train), 5),
+        # Of a method that trains several networks there is none.
+        "last_validation": round(cell.curves[0]["val_accuracy"][-1], 5)
+        if len(cell.curves) == 1
+        else "",
         "parameters": model.count_params(),
         "seconds": round(cell.seconds, 1),
         "backend": keras.config.backend(),
@@ -282,25 +335,8 @@ def run(args, data):
 # The study: a CSV file to which each finished run adds a row.
 
 
-def read_rows(path):
-    if not path.exists():
-        return []
-    with open(path, newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def append_row(path, row):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = not path.exists()
-    with open(path, "a", newline="") as file:
-        writer = csv.DictWriter(file, list(row))
-        if new:
-            writer.writeheader()
-        writer.writerow(row)
-
-
-def grid(optimizer, steps):
-    return [f"{BASE_RATES[optimizer] * 1.5**i:.6g}" for i in steps]
+def rate_of(optimizer, step):
+    return f"{BASE_RATES[optimizer] * 1.5**step:.6g}"
 
 
 def best_rate(rows, setting):
@@ -309,13 +345,23 @@ def best_rate(rows, setting):
     return max(found, key=lambda row: float(row["validation"]))["rate"]
 
 
+def beyond(steps, best):
+    """The step of the paper's grid after `best`, if that is at an end."""
+    steps = sorted(steps)
+    width = steps[1] - steps[0] if steps[1:] else 1
+    if best == steps[-1] and best + width <= GRID[-1]:
+        return best + width
+    if best == steps[0] and best - width >= GRID[0]:
+        return best - width
+    return None
+
+
 def study(args, data):
     path = Path(args.output)
     combinations = list(
         itertools.product(args.architectures, args.optimizers, args.methods)
     )
-    per_method = [EPOCHS.get(method, 1) for *_, method in combinations]
-    runs = len(args.grid) + len(args.seeds) - 1
+    trained = {}
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -323,41 +369,77 @@ def study(args, data):
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     ) as progress:
-        task = progress.add_task(
-            "study", total=int(args.epochs * sum(per_method) * runs)
+        total = sum(
+            epochs_of(method, args) * runs_of(method, args)
+            for *_, method in combinations
         )
+        task = progress.add_task("study", total=total)
 
         def finish(setting):
             rows = read_rows(path)
             if any(all(row[k] == setting[k] for k in KEY) for row in rows):
-                epochs = EPOCHS.get(setting["method"], 1) * args.epochs
-                progress.advance(task, epochs)
+                progress.advance(task, epochs_of(setting["method"], args))
                 return
             progress.update(task, description=" ".join(setting.values()))
             cell = argparse.Namespace(
                 **{**vars(args), **setting},
                 tick=lambda: progress.advance(task, 1),
+                trained=trained,
             )
             cell.rate, cell.seed = float(cell.rate), int(cell.seed)
-            cell.epochs = int(cell.epochs)
+            cell.epochs, cell.epsilon = int(cell.epochs), args.epsilon
             row, curves = run(cell, data)
             append_row(path, {**row, **setting})
             save_curves(path, setting, curves)
 
+        def search(first):
+            """Runs the grid, and steps beyond it while an end is best."""
+            optimizer, steps = first["optimizer"], list(args.grid)
+            for step in steps:
+                finish({**first, "rate": rate_of(optimizer, step)})
+                if step == steps[-1]:
+                    rates = {rate_of(optimizer, s): s for s in steps}
+                    rows = [r for r in read_rows(path) if r["rate"] in rates]
+                    best = best_rate(rows, first)
+                    another = beyond(steps, rates[best])
+                    if another is not None:
+                        steps.append(another)
+                        total = progress.tasks[task].total
+                        total += epochs_of(first["method"], args)
+                        progress.update(task, total=total)
+            return best
+
         for architecture, optimizer, method in combinations:
+            if method == args.methods[0]:
+                trained.clear()
             setting = {
                 "dataset": args.dataset,
                 "architecture": architecture,
                 "optimizer": optimizer,
                 "method": method,
                 "epochs": str(args.epochs),
+                "epsilon": str(args.epsilon)
+                if method == "adv-majority"
+                else "",
             }
             first = {**setting, "seed": str(args.seeds[0])}
-            for rate in grid(optimizer, args.grid):
-                finish({**first, "rate": rate})
-            rate = best_rate(read_rows(path), first)
-            for seed in args.seeds[1:]:
+            if method in args.search:
+                rate = search(first)
+            else:
+                source = {**first, "method": RATE_OF.get(method, "baseline")}
+                source["epsilon"] = ""
+                rate = best_rate(read_rows(path), source)
+            for seed in args.seeds:
                 finish({**setting, "seed": str(seed), "rate": rate})
+
+
+def epochs_of(method, args):
+    return int(EPOCHS.get(method, 1) * args.epochs)
+
+
+def runs_of(method, args):
+    searched = len(args.grid) if method in args.search else 0
+    return len(args.seeds) + searched
 
 
 def save_curves(path, setting, curves):
@@ -373,8 +455,14 @@ def save_curves(path, setting, curves):
 
 def summarise(rows):
     """Mean and spread over the seeds, at the rate that validation chose."""
+
+    def mean_of(rows, key, scale=100):
+        values = [float(row[key]) for row in rows if row[key]]
+        return scale * float(np.mean(values)) if values else None
+
     found = []
     keys = ("dataset", "architecture", "optimizer", "method", "epochs")
+    keys += ("epsilon",)
     for setting in dict.fromkeys(tuple(row[k] for k in keys) for row in rows):
         mine = [row for row in rows if tuple(row[k] for k in keys) == setting]
         seed = mine[0]["seed"]
@@ -391,41 +479,64 @@ def summarise(rows):
                 "seeds": len(tests),
                 "test": float(np.mean(tests)),
                 "spread": float(np.std(tests, ddof=1)) if tests[1:] else 0.0,
-                "seconds": float(
-                    np.mean([float(r["seconds"]) for r in chosen])
-                ),
+                "train": mean_of(chosen, "train"),
+                "last": mean_of(chosen, "last_validation"),
+                "seconds": mean_of(chosen, "seconds", scale=1),
             }
         )
     return found
 
 
 def print_table(rows):
-    from rich.console import Console
-    from rich.table import Table
-
-    summary = summarise(rows)
-    plain = {
-        (row["architecture"], row["optimizer"]): row["seconds"]
-        for row in summary
-        if row["method"] == "baseline"
+    """As markdown: accuracy beside the paper's, then rates and costs."""
+    summary = {
+        (row["optimizer"], row["architecture"], row["method"]): row
+        for row in summarise(rows)
     }
-    table = Table(title="test accuracy, mean and spread over seeds")
-    for column in ("model", "optimizer", "method", "rate", "seeds"):
-        table.add_column(column)
-    table.add_column("test accuracy", justify="right")
-    table.add_column("cost / baseline", justify="right")
-    for row in summary:
-        base = plain.get((row["architecture"], row["optimizer"]))
-        table.add_row(
-            row["architecture"].upper(),
-            row["optimizer"],
-            row["method"],
-            row["rate"],
-            str(row["seeds"]),
-            f"{row['test']:.2f} ± {row['spread']:.2f}",
-            f"{row['seconds'] / base:.2f}" if base else "-",
-        )
-    Console().print(table)
+    methods = [m for m in METHODS if any(m == key[2] for key in summary)]
+    settings = list(dict.fromkeys(key[:2] for key in summary))
+
+    def print_rows(title, cell):
+        print(f"\n{title}\n")
+        print("| | " + " | ".join(methods) + " |")
+        print("|---" * (len(methods) + 1) + "|")
+        for optimizer, architecture in sorted(settings):
+            found = [
+                cell(summary.get((optimizer, architecture, method)))
+                for method in methods
+            ]
+            name = f"{architecture.upper()}, {optimizer}"
+            print("| " + " | ".join([name, *found]) + " |")
+
+    def accuracy(row):
+        if row is None:
+            return ""
+        key = (row["optimizer"], row["architecture"])
+        paper = PAPER[key].get(row["method"]) if key in PAPER else None
+        beside = f" ({paper:.2f})" if paper else ""
+        if row["seeds"] == 1:
+            return f"{row['test']:.2f}, one seed{beside}"
+        return f"{row['test']:.2f} ± {row['spread']:.2f}{beside}"
+
+    def cost(row):
+        if row is None:
+            return ""
+        plain = summary.get((row["optimizer"], row["architecture"], "baseline"))
+        return f"{row['seconds'] / plain['seconds']:.2f}" if plain else ""
+
+    seeds = max(row["seeds"] for row in summary.values())
+    print_rows(
+        f"Test accuracy, mean and spread over {seeds} seeds (the paper's)",
+        accuracy,
+    )
+    print_rows("Accuracy on the training set, same networks", rounded("train"))
+    print_rows("Validation accuracy after the last epoch", rounded("last"))
+    print_rows("Rate", lambda row: row["rate"] if row else "")
+    print_rows("Time to train, as a multiple of the baseline's", cost)
+
+
+def rounded(name):
+    return lambda row: f"{row[name]:.2f}" if row and row[name] else ""
 
 
 def draw_curves(path):
@@ -443,9 +554,7 @@ def draw_curves(path):
         (row["architecture"], row["optimizer"], row["method"]): row["rate"]
         for row in summarise(read_rows(path))
     }
-    settings = list(
-        dict.fromkeys((run["architecture"], run["optimizer"]) for run in runs)
-    )
+    settings = sorted({(run["architecture"], run["optimizer"]) for run in runs})
     figure, axes = pyplot.subplots(
         2, len(settings), figsize=(3.2 * len(settings), 5), squeeze=False
     )
@@ -459,13 +568,13 @@ def draw_curves(path):
             for axis, name in zip(axes[:, column], ("accuracy", "loss")):
                 curve = run["curves"]
                 epochs = range(1, len(curve[name]) + 1)
-                label = f"{run['method']}, seed {run['seed']}"
+                label = run["method"] if run["seed"] == "0" else None
                 axis.plot(epochs, curve[f"val_{name}"], color, label=label)
                 axis.plot(epochs, curve[name], color, linestyle=":")
                 axis.set_ylabel(name)
         axes[0, column].set_title(" ".join(setting))
         axes[1, column].set_xlabel("epoch (dotted: training)")
-        axes[1, column].legend(fontsize=6)
+        axes[1, column].legend()
     figure.tight_layout()
     figure.savefig(path.with_suffix(".png"), dpi=120)
     pyplot.close(figure)
@@ -485,7 +594,7 @@ def quick(args):
     for method in METHODS:
         args.method, args.rate = method, 0.001
         args.architecture, args.optimizer = "a1", "adam"
-        args.seed, args.epochs, args.tick = 0, args.epochs or 5, lambda: None
+        args.seed, args.epochs, args.tick = 0, args.epochs or 3, lambda: None
         row, _ = run(args, data)
         print(
             f"{method:15} {row['validation']:10.3f} {row['test']:6.3f} "
@@ -516,6 +625,9 @@ def parse(arguments=None):
             default=1,
             help="steps from one subset selection to the next",
         )
+        command.add_argument(
+            "--epsilon", type=float, default=EPSILON, help="of adv-majority"
+        )
         epochs = None if name == "quick" else 40
         command.add_argument("--epochs", type=int, default=epochs)
         if name == "run":
@@ -541,8 +653,15 @@ def parse(arguments=None):
             command.add_argument(
                 "--grid",
                 type=comma(int),
-                default=list(range(-4, 6)),
-                help="exponents i of the rates base * 1.5 ** i",
+                default=[*GRID],
+                help="exponents i of the rates base * 1.5 ** i to begin with",
+            )
+            command.add_argument(
+                "--search",
+                type=comma(str),
+                default=[*METHODS],
+                help="methods whose rate is searched for; the others take "
+                "that of baseline, adv-majority that of majority",
             )
             command.add_argument("--seeds", type=comma(int), default=[0, 1, 2])
     return parser.parse_args(arguments)

@@ -12,5 +12,8 @@ from keras_mk.export import export_collapsed as export_collapsed
 from keras_mk.plain_weights import load_plain_weights as load_plain_weights
 from keras_mk.plan import plan as plan
 from keras_mk.plan import summary as summary
+from keras_mk.recalibrate import (
+    recalibrate_batch_norm as recalibrate_batch_norm,
+)
 from keras_mk.registry import register as register
 from keras_mk.version import __version__ as __version__

@@ -13,6 +13,7 @@ from keras.src.losses.loss import unscale_loss_for_distribution
 from keras.src.models.functional import Functional
 from keras.src.saving import object_registration
 from keras.src.saving import saving_lib
+from keras.src.trainers import data_adapters
 from keras.src.utils import tracking
 
 
@@ -231,6 +232,17 @@ def update_loss(model: Any, loss: Any, x: Any) -> None:
 def update_metrics(model: Any, *args: Any) -> Any:
     """On JAX, the logs and the metrics' variables after a batch."""
     return model._update_metrics_variables(*args)
+
+
+def batches_of(
+    data: Any, batch_size: int | None = None
+) -> tuple[int | None, Iterator[Any]]:
+    """The batches of anything that `fit` takes, as numpy arrays.
+
+    With their number, where it is known.
+    """
+    adapter = data_adapters.get_data_adapter(x=data, batch_size=batch_size)
+    return adapter.num_batches, iter(adapter.get_numpy_iterator())
 
 
 def input_signature(model: Any) -> Any:

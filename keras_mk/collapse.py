@@ -74,14 +74,18 @@ def _made_plain(model: keras.Model) -> keras.Model:
 def check_majority(model: Any) -> None:
     """Raises unless the model has a majority-kernel layer."""
     check_model(model)
-    if not any(
-        isinstance(layer, MajorityKernel)
-        for layer in internals.flatten_layers(model)
-    ):
+    if not has_majority(model):
         raise ValueError(
             f"Model '{model.name}' has no majority-kernel layer: it is plain "
             "already. `keras_mk.expand(model)` makes one that has."
         )
+
+
+def has_majority(model: Any) -> bool:
+    return any(
+        isinstance(layer, MajorityKernel)
+        for layer in internals.flatten_layers(model)
+    )
 
 
 def largest_difference(ours: Any, theirs: Any) -> float:

@@ -277,3 +277,23 @@ def test_learned_ships_as_a_plain_model(tmp_path):
     np.testing.assert_allclose(
         loaded.predict(X, verbose=0), model.predict(X, verbose=0), atol=1e-6
     )
+
+
+@pytest.mark.parametrize("kind", ["element", "unit", "sam"])
+def test_sequences_of_tokens(kind):
+    """Shapes that a TensorFlow graph does not know, and sparse gradients."""
+    tokens = keras.Input((None,), dtype="int32")
+    x = keras.layers.Embedding(20, 8)(tokens)
+    x = keras.layers.Dense(8, activation="relu")(x)
+    x = keras.layers.GlobalAveragePooling1D()(x)
+    model = keras.Model(tokens, keras.layers.Dense(2)(x))
+    if kind == "sam":
+        wrapped = keras_mk.baselines.SAM(model)
+    else:
+        model = keras_mk.expand(model, copies="independent")
+        wrapped = keras_mk.training.AdversarialMK(model, 1.0, per=kind)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    wrapped.compile(keras.optimizers.Adam(0.05), loss)
+    numbers = np.random.default_rng(0).integers(0, 20, (32, 7))
+    history = wrapped.fit(numbers, numbers[:, 0] % 2, epochs=9, verbose=0)
+    assert history.history["loss"][-1] < history.history["loss"][0]

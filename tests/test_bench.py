@@ -118,6 +118,8 @@ def test_growth(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(
         growth, "FIXED", {"expansion": 3, "batch": 4, "width": 128}
     )
+    # So slow that moving memory shows, however long the step took.
+    monkeypatch.setattr(growth, "measured_bandwidth", lambda size: 1e3)
     bench(capsys, tmp_path, "growth", "--rounds", 1, "--steps", 1)
     path = tmp_path / f"bench_growth_{BACKEND}_jit_auto.json"
     rows = json.loads(path.read_text())["rows"]
@@ -129,6 +131,11 @@ def test_growth(capsys, tmp_path, monkeypatch):
     assert mine[0]["predicted"] == 1
     assert mine[1]["predicted"] > 1
     assert path.with_suffix(".png").stat().st_size > 1000
+
+
+def test_measured_bandwidth():
+    # Between a floppy disk and any memory there is.
+    assert 1e6 < growth.measured_bandwidth(2**16, rounds=1) < 1e14
 
 
 def test_the_model_of_the_cost():

@@ -1,19 +1,14 @@
 """The CIFAR-10 example, on digits: every method, and a study that resumes."""
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-PATH = Path(__file__).parent.parent / "examples" / "mlp_cifar10.py"
+from tests import example_script
 
 
 @pytest.fixture
 def example(monkeypatch):
-    spec = importlib.util.spec_from_file_location("mlp_cifar10", PATH)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = example_script.load("mlp_cifar10")
     monkeypatch.setattr(
         module, "load_cifar10", lambda data_dir: module.load_digits()
     )
@@ -39,7 +34,9 @@ def test_a_study_resumes(example, capsys, tmp_path, monkeypatch):
     path = tmp_path / "study.csv"
     arguments = ["study", "--output", str(path), "--epochs", "2"]
     arguments += ["--architectures", "a1", "--optimizers", "adam"]
-    arguments += ["--methods", "baseline,majority", "--grid", "2,4"]
+    arguments += ["--methods", "baseline,majority", "--grid", "4,5"]
+    # 4 may be best, and 3 is next then.
+    monkeypatch.setattr(example, "GRID", range(4, 6))
     arguments += ["--seeds", "0,1", "--batch", "100"]
     run, runs = example.run, []
 
@@ -63,6 +60,19 @@ def test_a_study_resumes(example, capsys, tmp_path, monkeypatch):
     best = max(chosen[:2], key=lambda row: float(row["validation"]))
     assert chosen[2]["rate"] == best["rate"]
     assert chosen[2]["seed"] == "1"
+    # An ensemble's first member is the baseline, which is not trained again.
+    trained = []
+    monkeypatch.setattr(example, "run", run)
+    fit = example.Cell.fit
+    monkeypatch.setattr(
+        example.Cell, "fit", lambda *a: trained.append(a) or fit(*a)
+    )
+    arguments[arguments.index("baseline,majority")] = "baseline,ensemble"
+    arguments[arguments.index("0,1")] = "2,3"
+    example.main([*arguments, "--search", "baseline"])
+    members = example.read_rows(path)[6:]
+    assert [row["method"] for row in members].count("ensemble") == 2
+    assert len(trained) == 3 + 2 * 2
     assert path.with_suffix(".png").exists()
     assert "majority" in capsys.readouterr().out
 
@@ -74,7 +84,10 @@ def test_summary_by_hand(example):
         "optimizer": "adam",
         "method": "baseline",
         "epochs": "2",
+        "epsilon": "",
         "seconds": "4",
+        "train": "0.7",
+        "last_validation": "0.5",
     }
     runs = [("0.1", "0", 0.5, 0.40), ("0.2", "0", 0.6, 0.52)]
     runs += [("0.2", "1", 0.4, 0.56)]
@@ -89,5 +102,13 @@ def test_summary_by_hand(example):
 
 
 def test_the_grid_is_the_papers(example):
-    assert example.grid("adam", [-2, 0]) == ["0.000444444", "0.001"]
-    assert example.grid("sgd", [1]) == ["0.0375"]
+    assert example.rate_of("adam", -2) == "0.000444444"
+    assert example.rate_of("sgd", 1) == "0.0375"
+
+
+def test_the_grid_goes_on_where_an_end_is_best(example):
+    assert example.beyond([-2, 0, 2], 2) == 4
+    assert example.beyond([-2, 0, 2], -2) == -4
+    assert example.beyond([-2, 0, 2], 0) is None
+    # The paper's grid ends at 5.
+    assert example.beyond([0, 2, 4], 4) is None

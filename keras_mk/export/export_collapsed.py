@@ -10,10 +10,13 @@ import keras
 import numpy as np
 
 from keras_mk import _keras_internals as internals
+from keras_mk.baselines.ensemble import Ensemble
 from keras_mk.collapse import check_majority
 from keras_mk.collapse import collapse
+from keras_mk.collapse import has_majority
 from keras_mk.collapse import largest
 from keras_mk.collapse import tolerance_of
+from keras_mk.copy_model import copy_model
 from keras_mk.copy_model import custom_classes
 from keras_mk.export import child
 from keras_mk.export import place
@@ -22,6 +25,7 @@ from keras_mk.export import signature as signatures
 from keras_mk.export import writers
 from keras_mk.export.formats import check_format
 from keras_mk.export.report import ExportReport
+from keras_mk.recalibrate import recalibrate_batch_norm
 from keras_mk.staging import staging
 
 BATCH_SIZES = (1, 3)
@@ -41,6 +45,8 @@ def export_collapsed(
     quantize: str | None = None,
     tolerance: float | None = None,
     modules: Sequence[str] = (),
+    calibration_data: Any = None,
+    calibration_steps: int | None = None,
 ) -> ExportReport:
     """Collapses a model and writes it for another runtime.
 
@@ -51,7 +57,8 @@ def export_collapsed(
     is not changed.
 
     Args:
-        model: A built model with majority-kernel layers.
+        model: A built model with majority-kernel layers, or a
+            `keras_mk.baselines.Ensemble`, of plain models too.
         path: Where to write. A folder for `"tf_saved_model"`, otherwise a
             file with the format's suffix.
         format: `"tf_saved_model"`, `"litert"` (`.tflite`), `"onnx"`,
@@ -73,6 +80,11 @@ def export_collapsed(
             to one that fits the dtype, and to 0.1 if quantized.
         modules: Modules that register custom objects, to be imported by the
             other process. The modules of custom layers are found without.
+        calibration_data: Data to gather the statistics of BatchNorm layers on
+            again, as `keras_mk.recalibrate_batch_norm` takes it. What is
+            written is then compared with the calibrated model. Defaults to
+            none: the statistics of training.
+        calibration_steps: How many of its batches to take. Defaults to all.
 
     Returns:
         An `ExportReport`: path, size, parameters, difference, route, seconds.
@@ -99,7 +111,9 @@ def export_collapsed(
     """
     start = time.perf_counter()
     target = Path(path).expanduser()
-    check_majority(model)
+    # An ensemble is what one compares with, and has to be deployed likewise.
+    if not isinstance(model, Ensemble):
+        check_majority(model)
     if not model.built:
         raise ValueError(
             f"Model '{model.name}' is not built. Call it on a batch, or build "
@@ -112,7 +126,14 @@ def export_collapsed(
     in_process = backend == keras.config.backend()
     batches = _batches(signature, verify)
     internals.synchronize(model)
-    plain = collapse(model)
+    plain = collapse(model) if has_majority(model) else copy_model(model)
+    reference = model
+    if calibration_data is not None:
+        reference = recalibrate_batch_norm(
+            plain, calibration_data, calibration_steps, verbose=0
+        )
+        # What is written may be quantized in place.
+        plain = copy_model(reference)
     classes = custom_classes(plain)
     if not in_process or (batches and format == "keras"):
         _check_importable(classes)
@@ -137,7 +158,9 @@ def export_collapsed(
             child.run("writers.py", {**job, **files}, folder, backend)
         difference = scale = None
         if batches:
-            difference, scale = _compare(model, written, job, batches, folder)
+            difference, scale = _compare(
+                reference, written, job, batches, folder
+            )
             _check_difference(model, difference, scale, quantize, tolerance)
         size = _size(written, kind.companions)
         place.move_into_place(written, target, kind)

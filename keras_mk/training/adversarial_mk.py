@@ -101,12 +101,15 @@ class AdversarialMK(TwoPassModel):
     def _weights(self, copies: list[Any], gradient: Any, state: Any) -> Any:
         """The mixing weights; nothing is differentiated through them."""
         still = [ops.stop_gradient(copy) for copy in copies]
+        # In a TensorFlow graph the shape of a gradient may not be known.
+        shape = tuple(copies[0].shape)
+        gradient = ops.reshape(gradient, shape)
         p = adversarial.adversarial_weights(
             still, gradient, self.epsilon, self.per
         )
         if self.random:
             drawn = mixing.mixing_weights(
-                state, len(copies), tuple(gradient.shape), gradient.dtype
+                state, len(copies), shape, gradient.dtype
             )
             p = adversarial.blend(p, list(drawn))
         return [ops.stop_gradient(q) for q in p]

@@ -1,0 +1,171 @@
+"""What the examples share: going on after a stop, and tables of runs."""
+
+import csv
+import importlib.util
+import os
+import time
+
+import keras
+import numpy as np
+
+
+class Checkpoint(keras.callbacks.Callback):
+    """Writes weights, optimizer and seeds after each epoch.
+
+    Beside their place first, so that a crash leaves those before. Keras does
+    not save the seeds of Dropout, and on torch Dropout has none of its own; so
+    they are kept in a file beside, and each epoch sets the global ones.
+    """
+
+    def __init__(self, path, seed):
+        super().__init__()
+        self.path = path
+        self.seed = seed
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if batch == 0:
+            keras.utils.set_random_seed(self.seed + 100003 * self.epoch)
+
+    def on_epoch_end(self, epoch, logs=None):
+        model = self.model
+        seeds = seeds_file(self.path, model)
+        np.savez(seeds, *[np.array(v) for v in seed_states(model)])
+        written = self.path.with_name(f"writing.{self.path.name}")
+        model.save_weights(written, overwrite=True)
+        os.replace(written, self.path)
+        for other in self.path.parent.glob("seeds-*.npz"):
+            if other != seeds:
+                other.unlink()
+
+
+def seed_states(model):
+    """The state of each seed generator, which `weights` leaves out."""
+    saved = {id(v) for v in (*model.weights, *model.metrics_variables)}
+    return [v for v in model.variables if id(v) not in saved]
+
+
+def seeds_file(path, model):
+    return path.with_name(f"seeds-{int(model.optimizer.iterations)}.npz")
+
+
+def restore(model, path, steps):
+    """Puts a model where its checkpoint was; returns the epochs done."""
+    if not path.exists():
+        return 0
+    model.optimizer.build(model.trainable_variables)
+    model.load_weights(path)
+    with np.load(seeds_file(path, model)) as file:
+        for variable, name in zip(seed_states(model), file.files, strict=True):
+            variable.assign(file[name])
+    return int(model.optimizer.iterations) // steps
+
+
+def tensorboard(folder):
+    """A list with the callback, if tensorboard is installed."""
+    if importlib.util.find_spec("tensorboard") is None:
+        print("tensorboard is not installed: no logs for it.")
+        return []
+    return [keras.callbacks.TensorBoard(folder / "tensorboard")]
+
+
+class Seconds(keras.callbacks.Callback):
+    """Adds the time of an epoch's training steps to its logs."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.start = time.perf_counter()
+        self.seconds = None
+
+    def on_test_begin(self, logs=None):
+        self.seconds = time.perf_counter() - self.start
+
+    def on_epoch_end(self, epoch, logs=None):
+        logs["seconds"] = self.seconds or time.perf_counter() - self.start
+
+
+def keep_rows(path, count):
+    """Drops what was logged of epochs after the checkpoint."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    if lines:
+        path.write_text("\n".join(lines[: count + 1]) + "\n")
+
+
+def median_seconds(rows):
+    """The median time of an epoch's steps, but for the first's."""
+    seconds = [float(row["seconds"]) for row in rows]
+    return float(np.median(seconds[1:] or seconds))
+
+
+def read_rows(path):
+    if not path.exists():
+        return []
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def append_row(path, row):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a", newline="") as file:
+        writer = csv.DictWriter(file, list(row))
+        if not file.tell():
+            writer.writeheader()
+        writer.writerow(row)
+
+
+def add_reports(commands):
+    """The commands `plot` and `table`."""
+    plot = commands.add_parser("plot")
+    plot.add_argument("folders", nargs="+")
+    plot.add_argument("--output", default="curves.png")
+    commands.add_parser("table").add_argument("results")
+
+
+def print_table(path, keys, scales):
+    """Mean and spread over the runs that agree in `keys`, as markdown.
+
+    `scales` are the columns to average, and what to multiply them with.
+    """
+    rows = read_rows(path)
+    if not rows:
+        raise SystemExit(f"There are no runs in {path} yet.")
+    print("| " + " | ".join((*keys, "seeds", *scales)) + " |")
+    print("|" + "---|" * (len(keys) + 1 + len(scales)))
+    for setting in dict.fromkeys(tuple(row[k] for k in keys) for row in rows):
+        mine = [r for r in rows if tuple(r[k] for k in keys) == setting]
+        cells = [*setting, str(len(mine))]
+        for name, scale in scales.items():
+            values = [scale * float(row[name]) for row in mine if row[name]]
+            spread = np.std(values, ddof=1) if values[1:] else 0.0
+            cells.append(
+                f"{np.mean(values):.2f} ± {spread:.2f}" if values else ""
+            )
+        print("| " + " | ".join(cells) + " |")
+
+
+def draw_logs(folders, columns, output, xlabel):
+    """Curves of runs that lie in folders, one plot per group of columns."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, len(columns), figsize=(10, 4))
+    for k, folder in enumerate(folders):
+        rows = read_rows(folder / "log.csv")
+        if not rows:
+            raise SystemExit(f"There is no log.csv in {folder}.")
+        for axis, (name, lines) in zip(axes, columns.items()):
+            for key, line in lines.items():
+                values = [float(row[key]) for row in rows]
+                label = folder.name if line == "-" else None
+                epochs = range(1, len(values) + 1)
+                axis.plot(epochs, values, f"C{k}{line}", label=label)
+            axis.set_xlabel(xlabel)
+            axis.set_ylabel(name)
+    axes[0].legend()
+    figure.tight_layout()
+    figure.savefig(output, dpi=120)
+    pyplot.close(figure)
+    print(f"Written: {output}")

@@ -1,0 +1,687 @@
+"""ResNet50 with majority kernels: the paper's ImageNet recipes.
+
+    python examples/resnet50_imagenet.py train --recipe majority \
+        --dataset imagenet2012 --data-dir ~/data --output-dir runs/majority
+    python examples/resnet50_imagenet.py train --recipe majority --local
+    python examples/resnet50_imagenet.py plot runs/baseline-long runs/majority
+
+`train` goes on where it was stopped: it writes a checkpoint after each epoch,
+and the run that goes on equals one that was not stopped. At the end it
+collapses the model, gathers its BatchNorm statistics again, evaluates it
+before and after, and exports it. `--local` shrinks everything, and takes two
+minutes on a laptop, on images that it makes. `plot` draws the curves of runs.
+
+Data: `imagenet2012`, `imagenette` and `cifar10` by tensorflow-datasets, or a
+folder with the images in `train/CLASS/` and `test/CLASS/`. The pipeline is
+`tf.data` on every backend: it decodes and crops in threads of its own, beside
+the training step, and can be told to give the same images in the same order
+again. So TensorFlow has to be installed beside another backend.
+
+Weight decay is Keras's, decoupled: a step takes `rate * 1e-4` of each kernel
+away, and of each copy of a majority kernel, so that the average of the copies
+decays as the plain kernel does. Biases and BatchNorm's scales do not decay.
+
+Needs `pip install keras-mk[jax,examples]` (or another backend).
+"""
+
+import argparse
+import csv
+import json
+import os
+import time
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("KERAS_BACKEND", "jax")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import bookkeeping
+import keras
+import numpy as np
+import tensorflow as tf
+
+import keras_mk
+from keras_mk import baselines
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+EXPANSION = 3
+SHUFFLED = 16384
+RESULTS = Path(__file__).parent / "results"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How long to train, where the rate drops by 0.1, and what."""
+
+    epochs: int
+    drops: tuple[int, ...]
+    method: str = "plain"
+
+
+LONG = (330, (90, 180, 240))
+RECIPES = {
+    "baseline": Recipe(90, (30, 60)),
+    "baseline-long": Recipe(*LONG),
+    "majority": Recipe(*LONG, "majority"),
+    "adv-majority": Recipe(*LONG, "adv-majority"),
+    "ensemble": Recipe(*LONG, "ensemble"),
+    "distilled": Recipe(*LONG, "distilled"),
+}
+# What `--local` takes for what is not given.
+LOCAL = {
+    "dataset": "synthetic",
+    "size": 32,
+    "batch": 32,
+    "epochs": 2,
+    "rate": 0.02,
+    "train_images": 256,
+    "test_images": 128,
+}
+FULL = {
+    "dataset": "imagenet2012",
+    "size": 224,
+    "batch": 256,
+    "epochs": None,
+    "rate": 0.1,
+    "train_images": None,
+    "test_images": None,
+}
+
+
+# Data: examples are pairs of an image, encoded or not, and a label.
+
+
+@dataclass(frozen=True)
+class Images:
+    train: Any
+    test: Any
+    train_size: int
+    test_size: int
+    classes: int
+    # Small images are padded and cropped; of large ones a part is scaled.
+    small: bool = False
+
+
+def load_images(args):
+    if args.dataset == "synthetic":
+        return synthetic(args)
+    if args.dataset in ("imagenet2012", "imagenette", "cifar10"):
+        return from_tfds(args)
+    return from_folder(args)
+
+
+def from_tfds(args):
+    import tensorflow_datasets as tfds
+
+    names = {"imagenette": "imagenette/320px-v2"}
+    test = "test" if args.dataset == "cifar10" else "validation"
+    try:
+        builder = tfds.builder(
+            names.get(args.dataset, args.dataset), data_dir=args.data_dir
+        )
+        builder.download_and_prepare()
+    except Exception as error:
+        raise SystemExit(missing(args, error)) from error
+    sizes = [
+        min(builder.info.splits[split].num_examples, limit or 2**31)
+        for split, limit in (
+            ("train", args.train_images),
+            (test, args.test_images),
+        )
+    ]
+    splits = builder.as_dataset(
+        split=[f"train[:{sizes[0]}]", f"{test}[:{sizes[1]}]"],
+        decoders={"image": tfds.decode.SkipDecoding()},
+        as_supervised=True,
+    )
+    classes = builder.info.features["label"].num_classes
+    return Images(*splits, *sizes, classes, small=args.dataset == "cifar10")
+
+
+def missing(args, error):
+    """What to do about a data set that is not there."""
+    where = args.data_dir or "~/tensorflow_datasets"
+    manual = (
+        "ImageNet has to be downloaded by hand: get ILSVRC2012_img_train.tar "
+        "and ILSVRC2012_img_val.tar from https://image-net.org and put them "
+        f"into {where}/downloads/manual."
+    )
+    other = (
+        "tensorflow-datasets downloads it on first use, which needs the "
+        f"network; what it has prepared once is found in {where}."
+    )
+    return (
+        f"The data set '{args.dataset}' is not there and could not be made.\n"
+        + (manual if args.dataset == "imagenet2012" else other)
+        + "\n`--dataset` may also be a folder of images, and `--local` needs "
+        f"none.\nReceived: --dataset {args.dataset} --data-dir "
+        f"{args.data_dir}; {type(error).__name__}: {str(error)[:300]}"
+    )
+
+
+def from_folder(args):
+    folder = Path(args.dataset).expanduser()
+    found = {}
+    for split in ("train", "test"):
+        found[split] = sorted(
+            path
+            for path in folder.glob(f"{split}/*/*")
+            if path.suffix.lower() in (".jpg", ".jpeg", ".png", ".bmp", ".gif")
+        )
+        if not found[split]:
+            raise SystemExit(
+                f"There are no images in {folder}/{split}/CLASS/.\n"
+                "`--dataset` must be imagenet2012, imagenette, cifar10 or a "
+                "folder with train/CLASS/ and test/CLASS/ in it.\n"
+                f"Received: --dataset {args.dataset}"
+            )
+    names = sorted({path.parent.name for path in found["train"]})
+    unknown = {path.parent.name for path in found["test"]} - {*names}
+    if unknown:
+        raise SystemExit(
+            f"The classes {sorted(unknown)} are in {folder}/test and not in "
+            f"{folder}/train."
+        )
+
+    def dataset(paths, limit):
+        # Not class by class, as the buffer for shuffling may be smaller.
+        np.random.default_rng(0).shuffle(paths)
+        paths = paths[:limit]
+        labels = [names.index(path.parent.name) for path in paths]
+        files = tf.data.Dataset.from_tensor_slices(
+            ([str(path) for path in paths], labels)
+        )
+        images = files.map(lambda path, y: (tf.io.read_file(path), y))
+        return images, len(paths)
+
+    train, train_size = dataset(found["train"], args.train_images)
+    test, test_size = dataset(found["test"], args.test_images)
+    return Images(train, test, train_size, test_size, len(names))
+
+
+def synthetic(args):
+    """Gratings: the class is the direction, the rest is random."""
+    random = np.random.default_rng(0)
+    classes, size = 4, args.size
+    rows, columns = np.mgrid[:size, :size] / size
+
+    def make(count):
+        labels = random.integers(classes, size=count)
+        angle = (np.pi * labels / classes)[:, None, None]
+        wave = rows * np.cos(angle) + columns * np.sin(angle)
+        phase, waves = random.uniform((0, 3), (6, 6), (count, 2)).T
+        image = np.sin(6 * waves[:, None, None] * wave + phase[:, None, None])
+        color = random.uniform(40, 100, (count, 1, 1, 3))
+        image = 128 + image[..., None] * color
+        image += random.normal(0, 20, image.shape)
+        image = image.clip(0, 255).astype("uint8")
+        return tf.data.Dataset.from_tensor_slices((image, labels))
+
+    sizes = args.train_images or 256, args.test_images or 128
+    return Images(*map(make, sizes), *sizes, classes, small=True)
+
+
+def decode(image):
+    if image.dtype == tf.string:
+        return tf.io.decode_image(image, channels=3, expand_animations=False)
+    return image
+
+
+def normalize(image, size):
+    image = tf.cast(tf.reshape(image, (size, size, 3)), "float32") / 255
+    return (image - MEAN) / STD
+
+
+def for_training(image, seed, size, small):
+    """A random part of an image, perhaps mirrored."""
+    image = decode(image)
+    if small:
+        image = tf.image.resize(image, (size, size))
+        edge = size // 8
+        image = tf.pad(image, ((edge, edge), (edge, edge), (0, 0)))
+        image = tf.image.stateless_random_crop(image, (size, size, 3), seed)
+    else:
+        begin, extent, _ = tf.image.stateless_sample_distorted_bounding_box(
+            tf.shape(image),
+            tf.zeros((1, 0, 4)),
+            seed,
+            min_object_covered=0,
+            aspect_ratio_range=(3 / 4, 4 / 3),
+            area_range=(0.08, 1),
+            use_image_if_no_bounding_boxes=True,
+        )
+        part = tf.slice(image, begin, (*tf.unstack(extent)[:2], 3))
+        image = tf.image.resize(part, (size, size))
+    flipped = tf.image.stateless_random_flip_left_right(image, seed + 1)
+    return normalize(flipped, size)
+
+
+def for_evaluation(image, size, small):
+    """The middle of an image, 7/8 of its shorter side."""
+    image = decode(image)
+    if not small:
+        side = tf.cast(tf.reduce_min(tf.shape(image)[:2]) * 7 // 8, "int32")
+        top, left = tf.unstack((tf.shape(image)[:2] - side) // 2)
+        image = image[top : top + side, left : left + side]
+    return normalize(tf.image.resize(image, (size, size)), size)
+
+
+def training_data(args, images, seed, start, epochs):
+    """The batches of the epochs from `start` on, one after another."""
+    # Seeds of zero mean something else to TensorFlow.
+    seed = tf.constant(seed + 1, "int64")
+
+    def epoch_of(epoch):
+        def prepare(index, example):
+            own = tf.stack([seed * 100003 + epoch, index])
+            x = for_training(example[0], own, args.size, images.small)
+            return x, example[1]
+
+        return (
+            images.train.shuffle(SHUFFLED, seed=seed * 100003 + epoch)
+            .enumerate()
+            .map(prepare, tf.data.AUTOTUNE, deterministic=True)
+            .batch(args.batch, drop_remainder=True)
+        )
+
+    epochs = tf.data.Dataset.range(start, epochs)
+    return epochs.flat_map(epoch_of).prefetch(tf.data.AUTOTUNE)
+
+
+def evaluation_data(args, examples, count, small):
+    def prepare(image, label):
+        return for_evaluation(image, args.size, small), label
+
+    prepared = examples.map(prepare, tf.data.AUTOTUNE)
+    batch = evaluation_batch(args.batch, count, device_count())
+    return prepared.batch(batch).prefetch(tf.data.AUTOTUNE)
+
+
+def evaluation_batch(batch, count, devices):
+    """The largest batch of which each device has a share, to the last one."""
+    if devices == 1:
+        return batch
+    fitting = [
+        size for size in range(devices, batch + 1, devices) if count % size == 0
+    ]
+    if not fitting:
+        raise SystemExit(
+            f"{count} images for evaluation cannot be shared out evenly among "
+            f"{devices} devices. Choose another --test-images."
+        )
+    return fitting[-1]
+
+
+def device_count():
+    if keras.config.backend() == "jax":
+        return len(keras.distribution.list_devices())
+    return 1
+
+
+# Models.
+
+
+def network(args, classes):
+    """Keras's ResNet50, that predicts logits."""
+    model = keras.applications.ResNet50(
+        weights=None,
+        input_shape=(args.size, args.size, 3),
+        classes=classes,
+        classifier_activation=None,
+    )
+    return small_stem(model) if args.stem == "small" else model
+
+
+def small_stem(model):
+    """A first convolution of 3 x 3 and no pooling, for small images.
+
+    The stem for ImageNet makes an image of 32 x 32 one of 8 x 8.
+    """
+    changes = {
+        "conv1_pad": {"padding": ((1, 1), (1, 1))},
+        "conv1_conv": {"kernel_size": (3, 3), "strides": (1, 1)},
+        "pool1_pad": {"padding": ((0, 0), (0, 0))},
+        "pool1_pool": {"pool_size": (1, 1), "strides": (1, 1)},
+    }
+    config = model.get_config()
+    for layer in config["layers"]:
+        layer["config"].update(changes.get(layer["config"]["name"], {}))
+        layer["build_config"] = None
+    return keras.Model.from_config(config)
+
+
+def model_for(args, method, classes, seed, teacher=None):
+    keras.utils.set_random_seed(seed + 1)
+    plain = network(args, classes)
+    if method == "distilled":
+        return baselines.distiller(teacher, plain)
+    if method == "plain":
+        return plain
+    model = keras_mk.expand(
+        plain, args.expansion, copies="independent", seed=seed
+    )
+    if method == "adv-majority":
+        return keras_mk.training.AdversarialMK(model, args.epsilon)
+    return model
+
+
+def shipped(model, method):
+    """The plain network that a trained model stands for."""
+    if method == "distilled":
+        return model.student
+    if method == "adv-majority":
+        model = model.model
+    return model if method == "plain" else keras_mk.collapse(model)
+
+
+def compile_model(args, recipe, model, steps):
+    """SGD with momentum, and a rate that drops by 0.1."""
+    total = steps * (args.epochs or recipe.epochs)
+    drops = [round(total * drop / recipe.epochs) for drop in recipe.drops]
+    rates = [args.rate * 0.1**k for k in range(len(drops) + 1)]
+    optimizer = keras.optimizers.SGD(
+        keras.optimizers.schedules.PiecewiseConstantDecay(drops, rates),
+        momentum=0.9,
+        weight_decay=args.weight_decay,
+    )
+    optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
+    model.compile(
+        optimizer,
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+        steps_per_execution=args.steps_per_execution,
+    )
+
+
+# Training, and going on with it.
+
+
+def fit(args, recipe, method, images, folder, seed, teacher=None):
+    """Trains a model in a folder, from its checkpoint on.
+
+    Returns it, and whether it is trained to the end.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    steps = images.train_size // args.batch
+    epochs = args.epochs or recipe.epochs
+    checkpoint = folder / "last.weights.h5"
+    with scope():
+        model = model_for(args, method, images.classes, seed, teacher)
+        compile_model(args, recipe, model, steps)
+        if not model.built:
+            model.build((None, args.size, args.size, 3))
+        start = bookkeeping.restore(model, checkpoint, steps)
+    until = min(args.until or epochs, epochs)
+    print(f"{folder}: {method}, epochs {start} to {epochs}", flush=True)
+    bookkeeping.keep_rows(folder / "log.csv", start)
+    if start < until:
+        model.fit(
+            training_data(args, images, seed, start, epochs),
+            steps_per_epoch=steps,
+            initial_epoch=start,
+            shuffle=False,
+            epochs=until,
+            validation_data=evaluation_data(
+                args, images.test, images.test_size, images.small
+            ),
+            callbacks=[
+                bookkeeping.Seconds(),
+                keras.callbacks.CSVLogger(folder / "log.csv", append=True),
+                *bookkeeping.tensorboard(folder),
+                # An error, so that the checkpoint before it stays.
+                keras.callbacks.TerminateOnNaN(raise_error=True),
+                bookkeeping.Checkpoint(checkpoint, seed),
+            ],
+            verbose=args.verbose,
+        )
+    return model, max(start, until) == epochs
+
+
+def scope():
+    """All devices there are, each with its share of a batch."""
+    if keras.config.backend() == "tensorflow":
+        if len(tf.config.list_logical_devices("GPU")) > 1:
+            return tf.distribute.MirroredStrategy().scope()
+        return tf.distribute.get_strategy().scope()
+    if keras.config.backend() == "jax":
+        devices = keras.distribution.list_devices()
+        if len(devices) > 1:
+            keras.distribution.set_distribution(
+                keras.distribution.DataParallel(devices=devices)
+            )
+    return nullcontext()
+
+
+# The end of a run.
+
+
+def accuracy(model, data):
+    right = [
+        model.predict_on_batch(x.numpy()).argmax(-1) == y.numpy()
+        for x, y in data
+    ]
+    return float(np.concatenate(right).mean())
+
+
+def finish(args, model, method, images, folder):
+    """Collapses, calibrates, evaluates and exports a trained model."""
+    count, small = images.test_size, images.small
+    data = evaluation_data(args, images.test, count, small)
+    seen = evaluation_data(args, images.train.take(count), count, small)
+    plain = shipped(model, method)
+    again = keras_mk.recalibrate_batch_norm(
+        plain, seen, args.calibration_steps, verbose=args.verbose
+    )
+    figures = {
+        "test": accuracy(model, data),
+        "collapsed": accuracy(plain, data),
+        "recalibrated": accuracy(again, data),
+        "train": accuracy(plain, seen),
+    }
+    print(
+        f"{folder}: test accuracy {figures['test']:.4f}, "
+        f"collapsed {figures['collapsed']:.4f}, "
+        f"with BatchNorm recalibrated {figures['recalibrated']:.4f}"
+    )
+    plain.save(folder / "plain.keras")
+    if method in ("majority", "adv-majority") and args.export:
+        report = keras_mk.export_collapsed(
+            model.model if method == "adv-majority" else model,
+            folder / "saved_model",
+            overwrite=True,
+            calibration_data=seen,
+            calibration_steps=args.calibration_steps,
+        )
+        print(report)
+    shifts = keras_mk.diagnostics.batch_norm_shift(plain, again)
+    with open(folder / "batch_norm.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["layer", "mean", "variance"])
+        writer.writerows((s.path, s.mean, s.variance) for s in shifts)
+    return plain, figures
+
+
+def train(args):
+    folder = Path(args.output_dir)
+    recipe = RECIPES[args.recipe]
+    images = load_images(args)
+    check(args, images)
+
+    def one(method, folder, seed, teacher=None):
+        model, done = fit(args, recipe, method, images, folder, seed, teacher)
+        if not done:
+            return None, None
+        return finish(args, model, method, images, folder)
+
+    def ensemble(folder):
+        members = [
+            one("plain", folder / f"member-{k}", args.seed + 1000 * k)[0]
+            for k in range(args.expansion)
+        ]
+        if any(member is None for member in members):
+            return None
+        return baselines.Ensemble(members, from_logits=True)
+
+    figures = None
+    if recipe.method == "ensemble":
+        model = ensemble(folder)
+        if model is not None:
+            data = (args, images.test, images.test_size, images.small)
+            figures = {"test": accuracy(model, evaluation_data(*data))}
+    elif recipe.method == "distilled":
+        teacher = ensemble(folder / "ensemble")
+        if teacher is not None:
+            # A student that begins as none of its teachers did.
+            seed = args.seed + 1000 * args.expansion
+            _, figures = one("distilled", folder, seed, teacher)
+    else:
+        _, figures = one(recipe.method, folder, args.seed)
+    if figures is not None:
+        record(args, recipe, folder, figures)
+
+
+def check(args, images):
+    steps = images.train_size // args.batch
+    if not steps:
+        raise SystemExit(
+            "There must be at least one batch of training images. Received: "
+            f"{images.train_size} images and --batch {args.batch}"
+        )
+    if steps % args.steps_per_execution:
+        raise SystemExit(
+            f"--steps-per-execution must divide the {steps} steps of an epoch. "
+            f"Received: {args.steps_per_execution}"
+        )
+
+
+def record(args, recipe, folder, figures):
+    """Writes the figures of a run, and adds them to a table."""
+    log = bookkeeping.read_rows(folder / "log.csv")
+    row = {
+        "recipe": args.recipe,
+        "dataset": args.dataset,
+        "train_images": args.train_images or "",
+        "size": args.size,
+        "stem": args.stem,
+        "batch": args.batch,
+        "epochs": args.epochs or recipe.epochs,
+        "rate": args.rate,
+        "expansion": args.expansion,
+        "seed": args.seed,
+        **{
+            name: round(figures[name], 5) if name in figures else ""
+            for name in ("test", "collapsed", "recalibrated", "train")
+        },
+        "epoch_seconds": round(bookkeeping.median_seconds(log), 2)
+        if log
+        else "",
+        "backend": keras.config.backend(),
+        "dtype": args.dtype,
+        "cores": os.cpu_count(),
+        "date": time.strftime("%Y-%m-%d"),
+    }
+    (folder / "result.json").write_text(json.dumps(row, indent=2) + "\n")
+    if args.results:
+        bookkeeping.append_row(Path(args.results), row)
+
+
+# What runs have come to.
+
+
+def plot(args):
+    """Accuracy and loss, in training and on the test set."""
+    columns = {
+        name: {f"val_{name}": "-", name: ":"} for name in ("accuracy", "loss")
+    }
+    label = "epoch (dotted: training)"
+    folders = [Path(folder) for folder in args.folders]
+    bookkeeping.draw_logs(folders, columns, args.output, label)
+
+
+def table(args):
+    keys = ("recipe", "dataset", "train_images", "size", "stem", "epochs")
+    names = ("test", "collapsed", "recalibrated", "train")
+    bookkeeping.print_table(
+        Path(args.results),
+        (*keys, "batch", "rate", "expansion", "backend"),
+        {**dict.fromkeys(names, 100), "epoch_seconds": 1},
+    )
+
+
+def parse(arguments=None):
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    add_train(commands.add_parser("train"))
+    bookkeeping.add_reports(commands)
+    args = parser.parse_args(arguments)
+    if args.command == "train":
+        defaults = LOCAL if args.local else FULL
+        for name, value in defaults.items():
+            if getattr(args, name) is None:
+                setattr(args, name, value)
+    return args
+
+
+def add_train(command):
+    command.add_argument("--recipe", choices=RECIPES, default="majority")
+    command.add_argument(
+        "--dataset", help="imagenet2012, imagenette, cifar10, or a folder"
+    )
+    command.add_argument("--data-dir", help="of tensorflow-datasets")
+    command.add_argument("--output-dir", default="runs/resnet50")
+    command.add_argument("--results", help="a CSV file to add a row to")
+    command.add_argument(
+        "--local", action="store_true", help="small, on images that it makes"
+    )
+    command.add_argument("--size", type=int, help="of images (default: 224)")
+    command.add_argument(
+        "--stem",
+        choices=["imagenet", "small"],
+        default="imagenet",
+        help="small: 3 x 3 and no pooling, for images of 32 x 32",
+    )
+    command.add_argument("--batch", type=int, help="(default: 256)")
+    command.add_argument(
+        "--epochs", type=int, help="of all; the rate drops in proportion"
+    )
+    command.add_argument(
+        "--until", type=int, help="stop after this epoch, to go on later"
+    )
+    command.add_argument("--rate", type=float, help="(default: 0.1)")
+    command.add_argument("--weight-decay", type=float, default=1e-4)
+    command.add_argument("--expansion", type=int, default=EXPANSION)
+    command.add_argument(
+        "--epsilon", type=float, default=1.0, help="of adv-majority"
+    )
+    command.add_argument("--train-images", type=int, help="use only so many")
+    command.add_argument("--test-images", type=int, help="use only so many")
+    command.add_argument(
+        "--calibration-steps",
+        type=int,
+        default=50,
+        help="batches to gather BatchNorm's statistics on again",
+    )
+    command.add_argument(
+        "--export", action=argparse.BooleanOptionalAction, default=True
+    )
+    command.add_argument("--dtype", default="float32", help="mixed_bfloat16")
+    command.add_argument("--steps-per-execution", type=int, default=1)
+    command.add_argument("--seed", type=int, default=0)
+    command.add_argument("--verbose", type=int, default=1)
+
+
+def main(arguments=None):
+    args = parse(arguments)
+    if args.command == "train":
+        keras.config.set_dtype_policy(args.dtype)
+        train(args)
+    else:
+        {"plot": plot, "table": table}[args.command](args)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,627 @@
+"""A pretrained T5 on GLUE, fine-tuned with majority kernels.
+
+    python examples/t5_glue.py train --task rte --method majority \
+        --output-dir runs/rte-majority
+    python examples/t5_glue.py table examples/results/t5_glue.csv
+    python examples/t5_glue.py plot runs/rte-baseline runs/rte-majority
+
+`train` loads a KerasHub preset (`t5_small_multi`, or a folder), copies its
+kernels, fine-tunes on one task in T5's text-to-text form, and evaluates every
+`--evaluate-every` steps. It goes on where it was stopped, with the state of
+the optimizer: the weights are written after each evaluation. At the end the
+model is collapsed and saved as a preset, which `from_preset` opens without
+keras_mk, and exported as a SavedModel.
+
+Evaluation decodes: the model answers with the most likely token at each step,
+among those that go on with one of the task's labels. So each answer is a
+label; where the labels differ in their first token, as most do, it takes one
+step of the decoder. All of it is done in batches, with the averaged kernels.
+
+Needs `pip install keras-mk[jax,hub,examples]` (or another backend).
+"""
+
+import argparse
+import itertools
+import json
+import os
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+os.environ.setdefault("KERAS_BACKEND", "jax")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import bookkeeping
+import keras
+import numpy as np
+import tensorflow as tf
+
+import keras_mk
+from keras_mk import baselines
+
+EXPANSION = 3
+BUCKETS = (32, 64, 128, 256)
+METHODS = (
+    "baseline",
+    "majority",
+    "adv-majority",
+    "soup-uniform",
+    "soup-greedy",
+)
+
+
+# The tasks.
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task of GLUE, as T5 reads it.
+
+    Attributes:
+        fields: What is put into the text, in order.
+        labels: The word for each label.
+        metrics: GLUE's.
+        validation: The split to evaluate on; GLUE keeps the answers of its
+            test sets.
+    """
+
+    fields: tuple[str, ...]
+    labels: tuple[str, ...]
+    metrics: tuple[str, ...] = ("accuracy",)
+    validation: str = "validation"
+
+    def text(self, name, example):
+        parts = [f"{f}: {example[f].decode()}" for f in self.fields]
+        return " ".join([name, *parts])
+
+    def label(self, value):
+        """The number of an example's label; similarities are rounded."""
+        return round(float(value) * 5) if self.is_regression else int(value)
+
+    @property
+    def is_regression(self):
+        return "pearson" in self.metrics
+
+
+PAIR = ("sentence1", "sentence2")
+TASKS = {
+    "cola": Task(("sentence",), ("unacceptable", "acceptable"), ("matthews",)),
+    "sst2": Task(("sentence",), ("negative", "positive")),
+    "mrpc": Task(PAIR, ("not_equivalent", "equivalent"), ("f1", "accuracy")),
+    "stsb": Task(
+        PAIR,
+        tuple(f"{number / 5:.1f}" for number in range(26)),
+        ("pearson", "spearman"),
+    ),
+    "rte": Task(PAIR, ("entailment", "not_entailment")),
+    "qnli": Task(("question", "sentence"), ("entailment", "not_entailment")),
+    "qqp": Task(
+        ("question1", "question2"),
+        ("not_duplicate", "duplicate"),
+        ("f1", "accuracy"),
+    ),
+    "mnli": Task(
+        ("hypothesis", "premise"),
+        ("entailment", "neutral", "contradiction"),
+        validation="validation_matched",
+    ),
+    "wnli": Task(PAIR, ("not_entailment", "entailment")),
+}
+
+
+def figures(task, expected, found):
+    """GLUE's metrics, times 100, and their average as `score`."""
+    from scipy import stats
+    from sklearn import metrics
+
+    functions = {
+        "accuracy": metrics.accuracy_score,
+        "f1": metrics.f1_score,
+        "matthews": metrics.matthews_corrcoef,
+        "pearson": lambda a, b: stats.pearsonr(a, b)[0],
+        "spearman": lambda a, b: stats.spearmanr(a, b)[0],
+    }
+    constant = len(set(found)) < 2
+    values = {
+        # The same answer to everything correlates with nothing.
+        name: 0.0
+        if constant and name in ("pearson", "spearman")
+        else 100 * float(functions[name](expected, found))
+        for name in task.metrics
+    }
+    return {**values, "score": float(np.mean(list(values.values())))}
+
+
+# Data: texts as numbers of tokens, in batches of texts of like length.
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Token numbers of texts, and the value and the label of each."""
+
+    texts: list[list[int]]
+    values: list[float]
+    labels: list[int]
+
+
+def load_rows(args, split):
+    import tensorflow_datasets as tfds
+
+    try:
+        data = tfds.load(
+            f"glue/{args.task}", split=split, data_dir=args.data_dir
+        )
+    except Exception as error:
+        raise SystemExit(
+            f"GLUE's '{args.task}' is not there and could not be made.\n"
+            "tensorflow-datasets downloads it on first use, which needs the "
+            "network; what it has prepared once is found in "
+            f"{args.data_dir or '~/tensorflow_datasets'}.\nReceived: --task "
+            f"{args.task} --data-dir {args.data_dir}; "
+            f"{type(error).__name__}: {str(error)[:300]}"
+        ) from error
+    return tfds.as_numpy(data)
+
+
+def load_examples(args, task, tokenizer, split, limit):
+    rows = list(itertools.islice(load_rows(args, split), limit))
+    texts = tokens_of(tokenizer, [task.text(args.task, row) for row in rows])
+    end = tokenizer.end_token_id
+    return Examples(
+        [[*text[: BUCKETS[-1] - 1], end] for text in texts],
+        [float(row["label"]) for row in rows],
+        [task.label(row["label"]) for row in rows],
+    )
+
+
+def tokens_of(tokenizer, texts):
+    found = tokenizer(texts)
+    found = found.to_list() if hasattr(found, "to_list") else found
+    return [[int(token) for token in row] for row in found]
+
+
+def bucket_of(text):
+    return next(size for size in BUCKETS if len(text) <= size)
+
+
+def in_batches(texts, order, size):
+    """Groups numbers of texts by length; those left over go with longer."""
+    left = []
+    for bucket in BUCKETS:
+        left += [i for i in order if bucket_of(texts[i]) == bucket]
+        while len(left) >= size:
+            yield bucket, left[:size]
+            left = left[size:]
+    if left:
+        yield max(bucket_of(texts[i]) for i in left), left
+
+
+def padded(rows, length, pad):
+    return np.array([[*row, *[pad] * (length - len(row))] for row in rows])
+
+
+def inputs_for(texts, bucket, answers, pad):
+    """What the model is called with: texts, and the answers so far."""
+    tokens = padded(texts, bucket, pad).astype("int32")
+    length = max(map(len, answers))
+    before = padded(answers, length, pad).astype("int32")
+    return {
+        "encoder_token_ids": tokens,
+        "encoder_padding_mask": padded(
+            [[1] * len(text) for text in texts], bucket, 0
+        ).astype("int32"),
+        "decoder_token_ids": before,
+        "decoder_padding_mask": np.ones_like(before),
+    }
+
+
+def training_data(args, examples, answers, pad, start):
+    """Batches without end, shuffled anew each time, from the `start`th on.
+
+    `answers` are the tokens of each label, with the end token. The decoder
+    reads them behind a first token, the padding token, and predicts them.
+    """
+    length = max(map(len, answers))
+
+    def batches():
+        for epoch in itertools.count():
+            random = np.random.default_rng((args.seed, epoch))
+            order = random.permutation(len(examples.texts))
+            found = in_batches(examples.texts, order, args.batch)
+            # One shape per bucket: what is left over waits for another time.
+            full = [batch for batch in found if len(batch[1]) == args.batch]
+            yield from (full[i] for i in random.permutation(len(full)))
+
+    def arrays():
+        for bucket, chosen in itertools.islice(batches(), start, None):
+            labels = [answers[examples.labels[i]] for i in chosen]
+            y = padded(labels, length, pad).astype("int32")
+            weights = padded([[1] * len(a) for a in labels], length, 0)
+            x = inputs_for(
+                [examples.texts[i] for i in chosen],
+                bucket,
+                [[pad, *row[:-1]] for row in y],
+                pad,
+            )
+            yield x, y, weights.astype("float32")
+
+    whole = tf.TensorSpec((args.batch, None), tf.int32)
+    names = ("encoder_token_ids", "encoder_padding_mask")
+    names += ("decoder_token_ids", "decoder_padding_mask")
+    return tf.data.Dataset.from_generator(
+        arrays,
+        output_signature=(
+            dict.fromkeys(names, whole),
+            tf.TensorSpec((args.batch, length), tf.int32),
+            tf.TensorSpec((args.batch, length), tf.float32),
+        ),
+    ).prefetch(2)
+
+
+# Models.
+
+
+def keras_hub():
+    try:
+        import keras_hub
+    except ImportError as error:
+        raise SystemExit(
+            "This needs KerasHub: pip install keras-mk[hub]"
+        ) from error
+    return keras_hub
+
+
+def load_preset(args):
+    """The pretrained model, and what turns text into tokens."""
+    hub = keras_hub()
+    try:
+        preprocessor = hub.models.T5Seq2SeqLMPreprocessor.from_preset(
+            args.preset
+        )
+        lm = hub.models.T5Seq2SeqLM.from_preset(args.preset, preprocessor=None)
+    except Exception as error:
+        raise SystemExit(
+            f"The preset '{args.preset}' could not be loaded. `--preset` must "
+            "be a name that KerasHub knows, which it downloads, or a folder "
+            f"written by `save_to_preset`.\n{type(error).__name__}: "
+            f"{str(error)[:300]}"
+        ) from error
+    return lm, preprocessor
+
+
+def expanded(args, lm):
+    return keras_mk.expand(
+        lm,
+        args.expansion,
+        copies=args.copies,
+        scale=args.scale,
+        seed=args.seed,
+    )
+
+
+def compile_model(args, model):
+    optimizers = {
+        "adafactor": lambda: keras.optimizers.Adafactor(
+            args.rate, relative_step=False
+        ),
+        "adamw": lambda: keras.optimizers.AdamW(args.rate, weight_decay=0.0),
+    }
+    model.compile(
+        optimizer=optimizers[args.optimizer](),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        weighted_metrics=[],
+    )
+
+
+class Reader:
+    """Answers with one of the labels, step by step."""
+
+    def __init__(self, lm, answers, pad):
+        ins, outs = lm.backbone.input, lm.backbone.output
+        self.encoder = keras.Model(
+            [ins["encoder_token_ids"], ins["encoder_padding_mask"]],
+            outs["encoder_sequence_output"],
+        )
+        logits = lm.backbone.token_embedding(
+            outs["decoder_sequence_output"], reverse=True
+        )
+        self.decoder = keras.Model(
+            [
+                outs["encoder_sequence_output"],
+                ins["encoder_padding_mask"],
+                ins["decoder_token_ids"],
+                ins["decoder_padding_mask"],
+            ],
+            logits,
+        )
+        self.answers, self.pad = answers, pad
+        self.length = max(map(len, answers))
+
+    def read(self, texts, batch):
+        """The number of the label that the model answers each text with."""
+        found = np.zeros(len(texts), int)
+        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+        for bucket, chosen in in_batches(texts, order, batch):
+            # The last batch is filled up: one shape per bucket.
+            filled = (chosen * batch)[:batch]
+            answers = self._answer([texts[i] for i in filled], bucket)
+            found[chosen] = answers[: len(chosen)]
+        return found
+
+    def _answer(self, texts, bucket):
+        left = [list(range(len(self.answers))) for _ in texts]
+        so_far = [[self.pad] * self.length for _ in texts]
+        x = inputs_for(texts, bucket, so_far, self.pad)
+        mask = x["encoder_padding_mask"]
+        encoded = self.encoder.predict_on_batch([x["encoder_token_ids"], mask])
+        for step in range(self.length):
+            if all(len(labels) == 1 for labels in left):
+                break
+            before = np.array(so_far, "int32")
+            logits = self.decoder.predict_on_batch(
+                [encoded, mask, before, np.ones_like(before)]
+            )
+            for row, labels in enumerate(left):
+                if len(labels) == 1:
+                    continue
+                tokens = {self.answers[k][step] for k in labels}
+                best = max(tokens, key=lambda t: logits[row, step, t])
+                left[row] = [k for k in labels if self.answers[k][step] == best]
+                if step + 1 < self.length:
+                    so_far[row][step + 1] = best
+        return np.array([labels[0] for labels in left])
+
+
+# Training, and going on with it.
+
+
+class Evaluation(keras.callbacks.Callback):
+    """Adds GLUE's metrics to the logs."""
+
+    def __init__(self, evaluate):
+        super().__init__()
+        self.evaluate = evaluate
+
+    def on_epoch_end(self, epoch, logs=None):
+        if keras.config.backend() == "jax":
+            self.model.jax_state_sync()
+        logs.update(self.evaluate())
+
+
+class Run:
+    """What the runs of one task share."""
+
+    def __init__(self, args):
+        self.args = args
+        self.task = TASKS[args.task]
+        self.preprocessor = load_preset(args)[1]
+        tokenizer = self.preprocessor.tokenizer
+        self.pad = tokenizer.pad_token_id
+        words = tokens_of(tokenizer, list(self.task.labels))
+        self.answers = [[*word, tokenizer.end_token_id] for word in words]
+        self.train, self.test = (
+            load_examples(args, self.task, tokenizer, split, limit)
+            for split, limit in (
+                ("train", args.train_examples),
+                (self.task.validation, args.test_examples),
+            )
+        )
+        if len(self.train.texts) < args.batch:
+            raise SystemExit(
+                "There must be at least one batch of training examples. "
+                f"Received: {len(self.train.texts)} examples and --batch "
+                f"{args.batch}"
+            )
+        if args.steps < args.evaluate_every:
+            raise SystemExit(
+                "`--steps` must be at least `--evaluate-every`. Received: "
+                f"--steps {args.steps} --evaluate-every {args.evaluate_every}"
+            )
+
+    def evaluate(self, lm):
+        reader = Reader(lm, self.answers, self.pad)
+        return lambda: self._figures(reader)
+
+    def _figures(self, reader):
+        found = reader.read(self.test.texts, self.args.batch)
+        if self.task.is_regression:
+            return figures(self.task, self.test.values, found / 5)
+        return figures(self.task, self.test.labels, found)
+
+    def fit(self, method, folder, seed):
+        """Fine-tunes a copy of the preset, from its checkpoint on."""
+        args = argparse.Namespace(**{**vars(self.args), "seed": seed})
+        folder.mkdir(parents=True, exist_ok=True)
+        keras.utils.set_random_seed(seed + 1)
+        lm = model = load_preset(args)[0]
+        if method != "baseline":
+            lm = model = expanded(args, lm)
+        if method == "adv-majority":
+            model = keras_mk.training.AdversarialMK(lm, args.epsilon)
+        compile_model(args, model)
+        checkpoint = folder / "last.weights.h5"
+        start = bookkeeping.restore(model, checkpoint, args.evaluate_every)
+        rounds = args.steps // args.evaluate_every
+        bookkeeping.keep_rows(folder / "log.csv", start)
+        print(f"{folder}: {method}, from step {start * args.evaluate_every}")
+        evaluate = self.evaluate(lm)
+        if start < rounds:
+            model.fit(
+                training_data(
+                    args,
+                    self.train,
+                    self.answers,
+                    self.pad,
+                    start * args.evaluate_every,
+                ),
+                steps_per_epoch=args.evaluate_every,
+                initial_epoch=start,
+                shuffle=False,
+                epochs=min(args.until or rounds, rounds),
+                callbacks=[
+                    bookkeeping.Seconds(),
+                    Evaluation(evaluate),
+                    keras.callbacks.CSVLogger(folder / "log.csv", append=True),
+                    *bookkeeping.tensorboard(folder),
+                    keras.callbacks.TerminateOnNaN(raise_error=True),
+                    bookkeeping.Checkpoint(checkpoint, seed),
+                ],
+                verbose=args.verbose,
+            )
+        return lm
+
+
+def train(args):
+    folder = Path(args.output_dir)
+    run = Run(args)
+    unfinished = args.until and args.until < args.steps // args.evaluate_every
+    if args.method.startswith("soup"):
+        seeds = [args.seed + 1000 * k for k in range(args.expansion)]
+        models = [
+            run.fit("baseline", folder / f"member-{k}", seed)
+            for k, seed in enumerate(seeds)
+        ]
+        if unfinished:
+            return
+        if args.method == "soup-uniform":
+            plain = baselines.uniform_soup(models)
+        else:
+            plain = baselines.greedy_soup(
+                models, lambda model: run.evaluate(model)()["score"]
+            )
+        last = run.evaluate(plain)()
+        record(args, folder, last, last["score"], "")
+    else:
+        model = run.fit(args.method, folder, args.seed)
+        if unfinished:
+            return
+        plain = model
+        if args.method != "baseline":
+            plain = keras_mk.collapse(model)
+        rows = bookkeeping.read_rows(folder / "log.csv")
+        last = run.evaluate(plain)()
+        best = max(float(row["score"]) for row in rows)
+        step = bookkeeping.median_seconds(rows) / args.evaluate_every
+        record(args, folder, last, best, round(step, 4))
+        if args.method != "baseline" and args.export:
+            report = keras_mk.export_collapsed(
+                model, folder / "saved_model", overwrite=True
+            )
+            print(report)
+    save_preset(plain, run.preprocessor, folder / "preset")
+
+
+def save_preset(plain, preprocessor, target):
+    """As a KerasHub preset, beside its place and then moved there."""
+    plain.preprocessor = preprocessor
+    written = target.with_name(f"writing.{target.name}")
+    shutil.rmtree(written, ignore_errors=True)
+    plain.save_to_preset(str(written))
+    shutil.rmtree(target, ignore_errors=True)
+    os.replace(written, target)
+    print(f"{target}: {plain.count_params():,} parameters")
+
+
+def record(args, folder, last, best, step_seconds):
+    row = {
+        "task": args.task,
+        "method": args.method,
+        "preset": Path(args.preset).name,
+        "optimizer": args.optimizer,
+        "rate": args.rate,
+        "steps": args.steps,
+        "batch": args.batch,
+        "expansion": args.expansion,
+        "copies": args.copies,
+        "scale": args.scale,
+        "seed": args.seed,
+        "score": round(last["score"], 3),
+        "best": round(best, 3),
+        "metrics": " ".join(
+            f"{name}={value:.2f}"
+            for name, value in last.items()
+            if name != "score"
+        ),
+        "step_seconds": step_seconds,
+        "backend": keras.config.backend(),
+        "cores": os.cpu_count(),
+        "date": time.strftime("%Y-%m-%d"),
+    }
+    print("  ".join(f"{key} {value}" for key, value in row.items()))
+    (folder / "result.json").write_text(json.dumps(row, indent=2) + "\n")
+    if args.results:
+        bookkeeping.append_row(Path(args.results), row)
+
+
+# What runs have come to.
+
+
+def table(args):
+    keys = ("task", "method", "preset", "optimizer", "rate", "steps")
+    keys += ("batch", "expansion", "copies", "scale", "backend")
+    names = ("score", "best", "step_seconds")
+    scales = dict.fromkeys(names, 1)
+    bookkeeping.print_table(Path(args.results), keys, scales)
+
+
+def plot(args):
+    """The score, and the loss in training."""
+    columns = {"score": {"score": "-"}, "loss": {"loss": "-"}}
+    folders = [Path(folder) for folder in args.folders]
+    bookkeeping.draw_logs(folders, columns, args.output, "evaluation")
+
+
+def parse(arguments=None):
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    add_train(commands.add_parser("train"))
+    bookkeeping.add_reports(commands)
+    return parser.parse_args(arguments)
+
+
+def add_train(command):
+    command.add_argument("--task", choices=TASKS, required=True)
+    command.add_argument("--method", choices=METHODS, default="majority")
+    command.add_argument("--preset", default="t5_small_multi")
+    command.add_argument("--data-dir", help="of tensorflow-datasets")
+    command.add_argument("--output-dir", default="runs/t5")
+    command.add_argument("--results", help="a CSV file to add a row to")
+    command.add_argument(
+        "--optimizer", choices=["adafactor", "adamw"], default="adafactor"
+    )
+    command.add_argument("--rate", type=float, default=1e-3, help="constant")
+    command.add_argument("--steps", type=int, default=2000)
+    command.add_argument("--batch", type=int, default=32)
+    command.add_argument("--evaluate-every", type=int, default=200)
+    command.add_argument(
+        "--until", type=int, help="stop after this evaluation, to go on later"
+    )
+    command.add_argument("--expansion", type=int, default=EXPANSION)
+    command.add_argument(
+        "--copies", default="replicate", help="as keras_mk.expand takes it"
+    )
+    command.add_argument(
+        "--scale", type=float, default=0.1, help="as keras_mk.expand takes it"
+    )
+    command.add_argument(
+        "--epsilon", type=float, default=1.0, help="of adv-majority"
+    )
+    command.add_argument("--train-examples", type=int, help="only so many")
+    command.add_argument("--test-examples", type=int, help="only so many")
+    command.add_argument(
+        "--export", action=argparse.BooleanOptionalAction, default=True
+    )
+    command.add_argument("--seed", type=int, default=0)
+    command.add_argument("--verbose", type=int, default=1)
+
+
+def main(arguments=None):
+    args = parse(arguments)
+    {"train": train, "plot": plot, "table": table}[args.command](args)
+
+
+if __name__ == "__main__":
+    main()
