@@ -41,7 +41,7 @@ import keras_mk
 from keras_mk import baselines
 
 EXPANSION = 3
-BUCKETS = (32, 64, 128, 256)
+BUCKETS = (16, 32, 64, 128, 256)
 METHODS = (
     "baseline",
     "majority",
@@ -302,8 +302,11 @@ def expanded(args, lm):
 
 def compile_model(args, model):
     optimizers = {
+        # With its own epsilon_1 of 1e-30 the second moment of a weight that
+        # has no gradient, as most relative positions have not, underflows to
+        # 0, and the weight becomes NaN.
         "adafactor": lambda: keras.optimizers.Adafactor(
-            args.rate, relative_step=False
+            args.rate, relative_step=False, epsilon_1=1e-20
         ),
         "adamw": lambda: keras.optimizers.AdamW(args.rate, weight_decay=0.0),
     }

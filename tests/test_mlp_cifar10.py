@@ -84,19 +84,19 @@ def test_summary_by_hand(example):
         "optimizer": "adam",
         "method": "baseline",
         "epochs": "2",
-        "epsilon": "",
         "seconds": "4",
         "train": "0.7",
         "last_validation": "0.5",
     }
-    runs = [("0.1", "0", 0.5, 0.40), ("0.2", "0", 0.6, 0.52)]
-    runs += [("0.2", "1", 0.4, 0.56)]
+    runs = [("0.1", "0", "b=1", 0.5, 0.40), ("0.2", "0", "b=1", 0.6, 0.52)]
+    runs += [("0.2", "1", "b=1", 0.4, 0.56), ("0.2", "0", "b=2", 0.3, 0.9)]
     rows = [
-        {**row, "rate": r, "seed": s, "validation": v, "test": t}
-        for r, s, v, t in runs
+        {**row, "rate": r, "seed": s, "option": o, "validation": v, "test": t}
+        for r, s, o, v, t in runs
     ]
     (found,) = example.summarise(rows)
-    assert (found["rate"], found["seeds"]) == ("0.2", 2)
+    assert (found["rate"], found["option"]) == ("0.2", "b=1")
+    assert found["seeds"] == 2
     assert found["test"] == pytest.approx(54)
     assert found["spread"] == pytest.approx(np.std([52, 56], ddof=1))
 
