@@ -8,6 +8,8 @@ import time
 import keras
 import numpy as np
 
+from keras_mk.bench import timing
+
 
 class Checkpoint(keras.callbacks.Callback):
     """Writes weights, optimizer and seeds after each epoch.
@@ -103,6 +105,12 @@ def read_rows(path):
         return []
     with open(path, newline="") as file:
         return list(csv.DictReader(file))
+
+
+def where():
+    """The columns that say what a run ran on, and when."""
+    found = timing.environment()
+    return {k: found[k] for k in ("backend", "processor", "cores", "date")}
 
 
 def append_row(path, row):

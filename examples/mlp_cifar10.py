@@ -34,6 +34,7 @@ import keras
 import numpy as np
 from bookkeeping import append_row
 from bookkeeping import read_rows
+from bookkeeping import where
 from rich.progress import BarColumn
 from rich.progress import MofNCompleteColumn
 from rich.progress import Progress
@@ -339,9 +340,7 @@ def run(args, data):
         else "",
         "parameters": model.count_params(),
         "seconds": round(cell.seconds, 1),
-        "backend": keras.config.backend(),
-        "cores": os.cpu_count(),
-        "date": time.strftime("%Y-%m-%d"),
+        **where(),
     }
     return row, cell.curves
 

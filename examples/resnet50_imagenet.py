@@ -28,7 +28,6 @@ import argparse
 import csv
 import json
 import os
-import time
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -577,10 +576,8 @@ def record(args, recipe, folder, figures):
         "epoch_seconds": round(bookkeeping.median_seconds(log), 2)
         if log
         else "",
-        "backend": keras.config.backend(),
         "dtype": args.dtype,
-        "cores": os.cpu_count(),
-        "date": time.strftime("%Y-%m-%d"),
+        **bookkeeping.where(),
     }
     (folder / "result.json").write_text(json.dumps(row, indent=2) + "\n")
     if args.results:

@@ -25,7 +25,6 @@ import itertools
 import json
 import os
 import shutil
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -547,9 +546,7 @@ def record(args, folder, last, best, step_seconds):
             if name != "score"
         ),
         "step_seconds": step_seconds,
-        "backend": keras.config.backend(),
-        "cores": os.cpu_count(),
-        "date": time.strftime("%Y-%m-%d"),
+        **bookkeeping.where(),
     }
     print("  ".join(f"{key} {value}" for key, value in row.items()))
     (folder / "result.json").write_text(json.dumps(row, indent=2) + "\n")
