@@ -377,8 +377,9 @@ def shipped(model, method):
 
 def compile_model(args, recipe, model, steps):
     """SGD with momentum, and a rate that drops by 0.1."""
-    total = steps * (args.epochs or recipe.epochs)
-    drops = [round(total * drop / recipe.epochs) for drop in recipe.drops]
+    epochs = args.epochs or recipe.epochs
+    drops = args.drops or [epochs * d / recipe.epochs for d in recipe.drops]
+    drops = [round(steps * epoch) for epoch in drops]
     rates = [args.rate * 0.1**k for k in range(len(drops) + 1)]
     optimizer = keras.optimizers.SGD(
         keras.optimizers.schedules.PiecewiseConstantDecay(drops, rates),
@@ -567,6 +568,7 @@ def record(args, recipe, folder, figures):
         "batch": args.batch,
         "epochs": args.epochs or recipe.epochs,
         "rate": args.rate,
+        "drops": " ".join(f"{drop:g}" for drop in args.drops or ()),
         "expansion": args.expansion,
         "seed": args.seed,
         **{
@@ -644,6 +646,11 @@ def add_train(command):
     command.add_argument("--batch", type=int, help="(default: 256)")
     command.add_argument(
         "--epochs", type=int, help="of all; the rate drops in proportion"
+    )
+    command.add_argument(
+        "--drops",
+        type=lambda text: [float(part) for part in text.split(",")],
+        help="epochs after which the rate drops by 0.1, if not the recipe's",
     )
     command.add_argument(
         "--until", type=int, help="stop after this epoch, to go on later"

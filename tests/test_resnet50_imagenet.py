@@ -73,6 +73,11 @@ def test_the_papers_recipes(example):
     args.epochs = 9
     example.compile_model(args, recipes["baseline"], model, steps=10)
     assert float(model.optimizer._learning_rate(31)) == pytest.approx(0.01)
+    args = example.parse(["train", "--epochs", "9", "--drops", "7,8.5"])
+    example.compile_model(args, recipes["majority"], model, steps=10)
+    rate = model.optimizer._learning_rate
+    rates = [float(rate(step)) for step in (70, 71, 86)]
+    np.testing.assert_allclose(rates, [0.1, 0.01, 0.001], rtol=1e-5)
 
 
 @pytest.mark.parametrize("recipe", ["majority", "adv-majority", "distilled"])

@@ -152,6 +152,21 @@ def test_other_methods(example, preset, tmp_path, method):
     assert lm.count_params() == plain.count_params()
 
 
+def test_adafactor_leaves_weights_without_gradient_alone(example):
+    args = example.parse(["train", "--task", "rte", "--optimizer", "adafactor"])
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    example.compile_model(args, model)
+    kernel = model.layers[0].kernel
+    before = np.array(kernel)
+    gradient = np.zeros((3, 2), "float32")
+    # What Keras's own epsilon_1 makes NaN of: a head that hardly matters.
+    gradient[0] = 1e-4, 1e-10
+    model.optimizer.apply([keras.ops.convert_to_tensor(gradient)], [kernel])
+    after = np.array(kernel)
+    np.testing.assert_array_equal(after[1:], before[1:])
+    assert (after[0] != before[0]).all()
+
+
 def test_the_reader_answers_as_generate_does(example, preset):
     """Where the model's own answers are labels, the reader's are the same."""
     lm, preprocessor = example.load_preset(
