@@ -89,7 +89,10 @@ def test_summary_by_hand(example):
         "last_validation": "0.5",
     }
     runs = [("0.1", "0", "b=1", 0.5, 0.40), ("0.2", "0", "b=1", 0.6, 0.52)]
-    runs += [("0.2", "1", "b=1", 0.4, 0.56), ("0.2", "0", "b=2", 0.3, 0.9)]
+    # What only one seed was run with is not the table's.
+    runs += [("0.2", "1", "b=1", 0.4, 0.56), ("0.2", "0", "b=2", 0.7, 0.9)]
+    # Of what all were run with, validation chooses.
+    runs += [("0.3", "0", "b=1", 0.55, 0.1), ("0.3", "1", "b=1", 0.9, 0.1)]
     rows = [
         {**row, "rate": r, "seed": s, "option": o, "validation": v, "test": t}
         for r, s, o, v, t in runs
