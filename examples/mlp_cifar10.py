@@ -502,6 +502,7 @@ def summarise(rows):
                 "train": mean_of(chosen, "train"),
                 "last": mean_of(chosen, "last_validation"),
                 "seconds": mean_of(chosen, "seconds", scale=1),
+                "processors": {row["processor"] for row in chosen},
             }
         )
     return found
@@ -542,7 +543,10 @@ def print_table(rows):
         if row is None:
             return ""
         plain = summary.get((row["optimizer"], row["architecture"], "baseline"))
-        return f"{row['seconds'] / plain['seconds']:.2f}" if plain else ""
+        # Times on two machines say nothing about two methods.
+        if plain is None or len(plain["processors"] | row["processors"]) > 1:
+            return ""
+        return f"{row['seconds'] / plain['seconds']:.2f}"
 
     seeds = max(row["seeds"] for row in summary.values())
     print_rows(

@@ -359,7 +359,7 @@ def model_for(args, method, classes, seed, teacher=None):
     if method == "plain":
         return plain
     model = keras_mk.expand(
-        plain, args.expansion, copies="independent", seed=seed
+        plain, args.expansion, copies=args.copies, scale=args.scale, seed=seed
     )
     if method == "adv-majority":
         return keras_mk.training.AdversarialMK(model, args.epsilon)
@@ -570,6 +570,8 @@ def record(args, recipe, folder, figures):
         "rate": args.rate,
         "drops": " ".join(f"{drop:g}" for drop in args.drops or ()),
         "expansion": args.expansion,
+        "copies": args.copies,
+        "scale": args.scale,
         "seed": args.seed,
         **{
             name: round(figures[name], 5) if name in figures else ""
@@ -604,7 +606,7 @@ def table(args):
     names = ("test", "collapsed", "recalibrated", "train")
     bookkeeping.print_table(
         Path(args.results),
-        (*keys, "batch", "rate", "expansion", "backend"),
+        (*keys, "batch", "rate", "expansion", "copies", "scale", "backend"),
         {**dict.fromkeys(names, 100), "epoch_seconds": 1},
     )
 
@@ -658,6 +660,12 @@ def add_train(command):
     command.add_argument("--rate", type=float, help="(default: 0.1)")
     command.add_argument("--weight-decay", type=float, default=1e-4)
     command.add_argument("--expansion", type=int, default=EXPANSION)
+    command.add_argument(
+        "--copies", default="independent", help="as keras_mk.expand takes it"
+    )
+    command.add_argument(
+        "--scale", type=float, default=0.1, help="as keras_mk.expand takes it"
+    )
     command.add_argument(
         "--epsilon", type=float, default=1.0, help="of adv-majority"
     )

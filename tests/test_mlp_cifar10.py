@@ -87,6 +87,7 @@ def test_summary_by_hand(example):
         "seconds": "4",
         "train": "0.7",
         "last_validation": "0.5",
+        "processor": "mine",
     }
     runs = [("0.1", "0", "b=1", 0.5, 0.40), ("0.2", "0", "b=1", 0.6, 0.52)]
     # What only one seed was run with is not the table's.
@@ -102,6 +103,21 @@ def test_summary_by_hand(example):
     assert found["seeds"] == 2
     assert found["test"] == pytest.approx(54)
     assert found["spread"] == pytest.approx(np.std([52, 56], ddof=1))
+
+
+def test_times_on_two_machines_are_not_compared(example, capsys):
+    row = {
+        **dict.fromkeys(("dataset", "option", "epochs", "rate", "seed"), ""),
+        **{"architecture": "a1", "optimizer": "adam", "processor": "mine"},
+        **dict.fromkeys(("train", "test", "validation"), "0.5"),
+        "last_validation": "",
+    }
+    ways = [("baseline", "2", "mine"), ("majority", "3", "mine")]
+    ways += [("ensemble", "6", "other")]
+    names = ("method", "seconds", "processor")
+    example.print_table([{**row, **dict(zip(names, way))} for way in ways])
+    cost = capsys.readouterr().out.split("as a multiple")[1]
+    assert "| A1, adam | 1.00 | 1.50 |  |" in cost
 
 
 def test_the_grid_is_the_papers(example):
