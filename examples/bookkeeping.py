@@ -122,6 +122,20 @@ def append_row(path, row):
         writer.writerow(row)
 
 
+def add_copies(command, copies):
+    """What `keras_mk.expand` and `AdversarialMK` have to be told."""
+    command.add_argument("--expansion", type=int, default=3)
+    command.add_argument(
+        "--copies", default=copies, help="as keras_mk.expand takes it"
+    )
+    command.add_argument(
+        "--scale", type=float, default=0.1, help="as keras_mk.expand takes it"
+    )
+    command.add_argument(
+        "--epsilon", type=float, default=1.0, help="of adv-majority"
+    )
+
+
 def add_reports(commands):
     """The commands `plot` and `table`."""
     plot = commands.add_parser("plot")

@@ -45,7 +45,6 @@ import keras_mk
 from keras_mk import baselines
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-EXPANSION = 3
 SHUFFLED = 16384
 RESULTS = Path(__file__).parent / "results"
 
@@ -659,16 +658,7 @@ def add_train(command):
     )
     command.add_argument("--rate", type=float, help="(default: 0.1)")
     command.add_argument("--weight-decay", type=float, default=1e-4)
-    command.add_argument("--expansion", type=int, default=EXPANSION)
-    command.add_argument(
-        "--copies", default="independent", help="as keras_mk.expand takes it"
-    )
-    command.add_argument(
-        "--scale", type=float, default=0.1, help="as keras_mk.expand takes it"
-    )
-    command.add_argument(
-        "--epsilon", type=float, default=1.0, help="of adv-majority"
-    )
+    bookkeeping.add_copies(command, "independent")
     command.add_argument("--train-images", type=int, help="use only so many")
     command.add_argument("--test-images", type=int, help="use only so many")
     command.add_argument(

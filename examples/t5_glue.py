@@ -39,7 +39,6 @@ import tensorflow as tf
 import keras_mk
 from keras_mk import baselines
 
-EXPANSION = 3
 BUCKETS = (16, 32, 64, 128, 256)
 METHODS = (
     "baseline",
@@ -599,16 +598,7 @@ def add_train(command):
     command.add_argument(
         "--until", type=int, help="stop after this evaluation, to go on later"
     )
-    command.add_argument("--expansion", type=int, default=EXPANSION)
-    command.add_argument(
-        "--copies", default="replicate", help="as keras_mk.expand takes it"
-    )
-    command.add_argument(
-        "--scale", type=float, default=0.1, help="as keras_mk.expand takes it"
-    )
-    command.add_argument(
-        "--epsilon", type=float, default=1.0, help="of adv-majority"
-    )
+    bookkeeping.add_copies(command, "replicate")
     command.add_argument("--train-examples", type=int, help="only so many")
     command.add_argument("--test-examples", type=int, help="only so many")
     command.add_argument(
