@@ -1,6 +1,7 @@
 """The backend's mixing against the numpy reference, bit by bit."""
 
 import gc
+import shutil
 import weakref
 
 import keras
@@ -314,6 +315,35 @@ def test_mean_reports_when_it_is_differentiated():
         np.testing.assert_allclose(
             to_numpy(keras.ops.stop_gradient(ours)), 1 / 3, rtol=1e-6
         )
+
+
+@pytest.mark.skipif(BACKEND != "torch", reason="torch's two ways on a CPU")
+@pytest.mark.parametrize("compile", [False, True])
+def test_torch_in_chunks_and_compiled_by_itself(monkeypatch, compile):
+    from keras_mk.mixing import _torch
+
+    if compile and shutil.which("g++") is None:
+        pytest.skip("torch.compile needs a C++ compiler, and there is none")
+    monkeypatch.setattr(_torch, "COMPILE", compile)
+    for shape in [(7, 5), (3, 100, 1000)]:
+        kernels = copies_of(shape, 3)
+        factor = copies_of(shape, 1)[0]
+        p = reference.mixing_weights([9, 4], 3, shape)
+
+        def value(*kernels, factor=factor):
+            mixed = mixing.sampled_mixture(kernels, seed_state(9, 4))
+            assert mixed.shape == factor.shape
+            return keras.ops.sum(mixed * tensor(factor)), mixed
+
+        mixed = value(*[tensor(w) for w in kernels])[1]
+        np.testing.assert_allclose(
+            to_numpy(mixed), reference.mixture(kernels, p), atol=2e-6
+        )
+        gradients = gradient(lambda *w: value(*w)[0], kernels)
+        expected = reference.mixture_gradient(factor, p)
+        for ours, theirs in zip(gradients, expected, strict=True):
+            ours = to_numpy(keras.ops.stop_gradient(ours))
+            np.testing.assert_allclose(ours, theirs, rtol=1e-6)
 
 
 @pytest.mark.skipif(BACKEND != "torch", reason="torch keeps what ctx holds")
