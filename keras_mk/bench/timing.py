@@ -114,6 +114,7 @@ def _ratios(
 def environment() -> dict[str, Any]:
     """Versions and hardware, to stand beside every figure."""
     backend = keras.config.backend()
+    switches = [name for name in os.environ if name.startswith("KERAS_MK_")]
     return {
         "backend": backend,
         "keras": keras.__version__,
@@ -123,6 +124,7 @@ def environment() -> dict[str, Any]:
         "processor": _processor(),
         "cores": os.cpu_count(),
         "date": time.strftime("%Y-%m-%d"),
+        **{name: os.environ[name] for name in sorted(switches)},
     }
 
 
