@@ -5,6 +5,9 @@ import csv
 import keras
 import numpy as np
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import (
+    EventAccumulator,
+)
 
 import keras_mk
 from keras_mk import diagnostics
@@ -89,14 +92,18 @@ def test_callback(tmp_path):
         callbacks=[
             diagnostics.Diagnostics(X, Y),
             keras.callbacks.CSVLogger(tmp_path / "log.csv"),
+            keras.callbacks.TensorBoard(tmp_path / "tensorboard"),
         ],
         verbose=0,
     )
     with open(tmp_path / "log.csv") as file:
         rows = list(csv.DictReader(file))
+    events = EventAccumulator(str(tmp_path / "tensorboard" / "train"))
+    board = events.Reload().Tags()["tensors"]
     for name in ("spread", "cosine", "gap", "sharpness", "sharpness_error"):
         assert len(history.history[f"mk_{name}"]) == 2
         assert f"mk_{name}" in rows[1]
+        assert f"epoch_mk_{name}" in board
     diagnostics.plot(history, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").stat().st_size > 1000
     (found,) = diagnostics.diversity(model)

@@ -1,5 +1,6 @@
 """`keras-mk bench`: training steps, as ratios to the plain model's."""
 
+import gc
 from collections.abc import Callable
 from dataclasses import dataclass
 from dataclasses import fields
@@ -90,6 +91,8 @@ def measure(
     setting: Setting, names: list[str], rounds: int, steps: int
 ) -> list[dict[str, Any]]:
     """One row per variant, from one interleaved run."""
+    # Models refer to themselves: those of the setting before are still there.
+    gc.collect()
     feed = _feed(setting)
     runs = {
         name: partial(_fit, compiled_models(setting, name), feed)
