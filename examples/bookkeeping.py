@@ -136,6 +136,16 @@ def add_copies(command, copies):
     )
 
 
+def copies_of(args, method):
+    """The columns that say what a method trained several of, if it did."""
+    found = dict.fromkeys(("expansion", "copies", "scale"), "")
+    if method not in ("baseline", "plain"):
+        found["expansion"] = args.expansion
+    if "majority" in method:
+        found |= {"copies": args.copies, "scale": args.scale}
+    return found
+
+
 def add_reports(commands):
     """The commands `plot` and `table`."""
     plot = commands.add_parser("plot")

@@ -568,9 +568,7 @@ def record(args, recipe, folder, figures):
         "epochs": args.epochs or recipe.epochs,
         "rate": args.rate,
         "drops": " ".join(f"{drop:g}" for drop in args.drops or ()),
-        "expansion": args.expansion,
-        "copies": args.copies,
-        "scale": args.scale,
+        **bookkeeping.copies_of(args, recipe.method),
         "seed": args.seed,
         **{
             name: round(figures[name], 5) if name in figures else ""

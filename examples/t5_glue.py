@@ -40,6 +40,8 @@ import keras_mk
 from keras_mk import baselines
 
 BUCKETS = (16, 32, 64, 128, 256)
+# Training examples that nothing is trained on, to choose rates and soups by.
+HELD_OUT = 250
 METHODS = (
     "baseline",
     "majority",
@@ -141,6 +143,10 @@ class Examples:
     texts: list[list[int]]
     values: list[float]
     labels: list[int]
+
+    def part(self, start, stop):
+        fields = (self.texts, self.values, self.labels)
+        return Examples(*(field[start:stop] for field in fields))
 
 
 def load_rows(args, split):
@@ -401,13 +407,17 @@ class Run:
         self.pad = tokenizer.pad_token_id
         words = tokens_of(tokenizer, list(self.task.labels))
         self.answers = [[*word, tokenizer.end_token_id] for word in words]
-        self.train, self.test = (
+        known, self.test = (
             load_examples(args, self.task, tokenizer, split, limit)
             for split, limit in (
                 ("train", args.train_examples),
                 (self.task.validation, args.test_examples),
             )
         )
+        size = len(known.texts)
+        kept = size - min(HELD_OUT, max(1, size // 10))
+        self.train = known.part(0, kept)
+        self.held_out = known.part(kept, None)
         if len(self.train.texts) < args.batch:
             raise SystemExit(
                 "There must be at least one batch of training examples. "
@@ -420,15 +430,20 @@ class Run:
                 f"--steps {args.steps} --evaluate-every {args.evaluate_every}"
             )
 
-    def evaluate(self, lm):
+    def evaluation(self, lm, examples):
+        """A function that gives a model's figures as it is then."""
         reader = Reader(lm, self.answers, self.pad)
-        return lambda: self._figures(reader)
 
-    def _figures(self, reader):
-        found = reader.read(self.test.texts, self.args.batch)
-        if self.task.is_regression:
-            return figures(self.task, self.test.values, found / 5)
-        return figures(self.task, self.test.labels, found)
+        def evaluate():
+            found = reader.read(examples.texts, self.args.batch)
+            if self.task.is_regression:
+                return figures(self.task, examples.values, found / 5)
+            return figures(self.task, examples.labels, found)
+
+        return evaluate
+
+    def held_out_score(self, lm):
+        return self.evaluation(lm, self.held_out)()["score"]
 
     def fit(self, method, folder, seed):
         """Fine-tunes a copy of the preset, from its checkpoint on."""
@@ -446,7 +461,6 @@ class Run:
         rounds = args.steps // args.evaluate_every
         bookkeeping.keep_rows(folder / "log.csv", start)
         print(f"{folder}: {method}, from step {start * args.evaluate_every}")
-        evaluate = self.evaluate(lm)
         if start < rounds:
             model.fit(
                 training_data(
@@ -462,7 +476,7 @@ class Run:
                 epochs=min(args.until or rounds, rounds),
                 callbacks=[
                     bookkeeping.Seconds(),
-                    Evaluation(evaluate),
+                    Evaluation(self.evaluation(lm, self.test)),
                     keras.callbacks.CSVLogger(folder / "log.csv", append=True),
                     *bookkeeping.tensorboard(folder),
                     keras.callbacks.TerminateOnNaN(raise_error=True),
@@ -488,11 +502,9 @@ def train(args):
         if args.method == "soup-uniform":
             plain = baselines.uniform_soup(models)
         else:
-            plain = baselines.greedy_soup(
-                models, lambda model: run.evaluate(model)()["score"]
-            )
-        last = run.evaluate(plain)()
-        record(args, folder, last, last["score"], "")
+            plain = baselines.greedy_soup(models, run.held_out_score)
+        last = run.evaluation(plain, run.test)()
+        best, step = last["score"], ""
     else:
         model = run.fit(args.method, folder, args.seed)
         if unfinished:
@@ -501,15 +513,17 @@ def train(args):
         if args.method != "baseline":
             plain = keras_mk.collapse(model)
         rows = bookkeeping.read_rows(folder / "log.csv")
-        last = run.evaluate(plain)()
+        last = run.evaluation(plain, run.test)()
         best = max(float(row["score"]) for row in rows)
         step = bookkeeping.median_seconds(rows) / args.evaluate_every
-        record(args, folder, last, best, round(step, 4))
+        step = round(step, 4)
         if args.method != "baseline" and args.export:
             report = keras_mk.export_collapsed(
                 model, folder / "saved_model", overwrite=True
             )
             print(report)
+    held_out = run.held_out_score(plain)
+    record(args, folder, last, best, held_out, step)
     save_preset(plain, run.preprocessor, folder / "preset")
 
 
@@ -524,7 +538,7 @@ def save_preset(plain, preprocessor, target):
     print(f"{target}: {plain.count_params():,} parameters")
 
 
-def record(args, folder, last, best, step_seconds):
+def record(args, folder, last, best, held_out, step_seconds):
     row = {
         "task": args.task,
         "method": args.method,
@@ -533,12 +547,11 @@ def record(args, folder, last, best, step_seconds):
         "rate": args.rate,
         "steps": args.steps,
         "batch": args.batch,
-        "expansion": args.expansion,
-        "copies": args.copies,
-        "scale": args.scale,
+        **bookkeeping.copies_of(args, args.method),
         "seed": args.seed,
         "score": round(last["score"], 3),
         "best": round(best, 3),
+        "held_out": round(held_out, 3),
         "metrics": " ".join(
             f"{name}={value:.2f}"
             for name, value in last.items()
@@ -559,7 +572,7 @@ def record(args, folder, last, best, step_seconds):
 def table(args):
     keys = ("task", "method", "preset", "optimizer", "rate", "steps")
     keys += ("batch", "expansion", "copies", "scale", "backend")
-    names = ("score", "best", "step_seconds")
+    names = ("score", "best", "held_out", "step_seconds")
     scales = dict.fromkeys(names, 1)
     bookkeeping.print_table(Path(args.results), keys, scales)
 

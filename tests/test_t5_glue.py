@@ -147,9 +147,25 @@ def test_other_methods(example, preset, tmp_path, method):
     example.main(options(preset, tmp_path, *steps, *more))
     found = json.loads((tmp_path / "result.json").read_text())
     assert 0 <= found["score"] <= 100
+    assert 0 <= found["held_out"] <= 100
+    several = method != "baseline"
+    assert found["expansion"] == (2 if several else "")
+    assert found["copies"] == ("replicate" if "majority" in method else "")
     lm = keras_hub.models.T5Seq2SeqLM.from_preset(str(tmp_path / "preset"))
     plain = keras_hub.models.T5Seq2SeqLM.from_preset(str(preset))
     assert lm.count_params() == plain.count_params()
+
+
+def test_what_is_held_out_is_not_trained_on(example, preset, tmp_path):
+    args = example.parse(options(preset, tmp_path))
+    run = example.Run(args)
+    every = example.load_examples(
+        args, run.task, run.preprocessor.tokenizer, "train", args.train_examples
+    )
+    kept = len(run.train.texts)
+    assert len(every.texts) // 10 == len(run.held_out.texts) > 0
+    assert run.train == every.part(0, kept)
+    assert run.held_out == every.part(kept, None)
 
 
 def test_adafactor_leaves_weights_without_gradient_alone(example):
