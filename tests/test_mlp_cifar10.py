@@ -29,6 +29,21 @@ def test_every_method(example, capsys):
         assert f"parameters {size}" in output
 
 
+def test_quick_takes_digits_where_cifar10_is_not(capsys, monkeypatch, tmp_path):
+    module = example_script.load("mlp_cifar10")
+    methods = {name: module.METHODS[name] for name in ("baseline", "majority")}
+    monkeypatch.setattr(module, "METHODS", methods)
+    module.main(["quick", "--data-dir", str(tmp_path / "none")])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("On digits: CIFAR-10 is not there")
+    found = {
+        name: float(test) for name, _, test, _ in map(str.split, lines[2:])
+    }
+    assert found.keys() == methods.keys()
+    assert min(found.values()) > 0.5
+    assert not (tmp_path / "none").exists()
+
+
 @pytest.mark.slow
 def test_a_study_resumes(example, capsys, tmp_path, monkeypatch):
     path = tmp_path / "study.csv"
