@@ -329,7 +329,21 @@ def network(args, classes):
         classes=classes,
         classifier_activation=None,
     )
-    return small_stem(model) if args.stem == "small" else model
+    if args.stem == "small":
+        model = small_stem(model)
+    if args.zero_gamma:
+        zero_gamma(model)
+    return model
+
+
+def zero_gamma(model):
+    """Lets every residual block begin as the identity.
+
+    The scale of a block's last BatchNorm starts at zero (Goyal et al., 2017).
+    """
+    for layer in model.layers:
+        if layer.name.endswith("_3_bn"):
+            layer.gamma.assign(np.zeros(layer.gamma.shape))
 
 
 def small_stem(model):
@@ -564,6 +578,7 @@ def record(args, recipe, folder, figures):
         "train_images": args.train_images or "",
         "size": args.size,
         "stem": args.stem,
+        "zero_gamma": args.zero_gamma,
         "batch": args.batch,
         "epochs": args.epochs or recipe.epochs,
         "rate": args.rate,
@@ -599,11 +614,12 @@ def plot(args):
 
 
 def table(args):
-    keys = ("recipe", "dataset", "train_images", "size", "stem", "epochs")
+    keys = ("recipe", "dataset", "train_images", "size", "stem", "zero_gamma")
+    keys += ("epochs", "batch", "rate", "expansion", "copies", "scale")
     names = ("test", "collapsed", "recalibrated", "train")
     bookkeeping.print_table(
         Path(args.results),
-        (*keys, "batch", "rate", "expansion", "copies", "scale", "backend"),
+        (*keys, "backend"),
         {**dict.fromkeys(names, 100), "epoch_seconds": 1},
     )
 
@@ -641,6 +657,12 @@ def add_train(command):
         choices=["imagenet", "small"],
         default="imagenet",
         help="small: 3 x 3 and no pooling, for images of 32 x 32",
+    )
+    command.add_argument(
+        "--zero-gamma",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="start every residual block as the identity",
     )
     command.add_argument("--batch", type=int, help="(default: 256)")
     command.add_argument(

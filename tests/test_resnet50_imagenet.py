@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests import example_script
+from tests.backends import to_numpy
 
 tf = pytest.importorskip(
     "tensorflow", reason="the example feeds every backend by tf.data"
@@ -212,6 +213,27 @@ def test_the_small_stem_keeps_the_resolution(example):
     assert model.get_layer("pool1_pool").output.shape[1:3] == (32, 32)
     assert model.get_layer("conv1_conv").kernel.shape == (3, 3, 3, 64)
     assert model.output.shape == (None, 10)
+
+
+def test_blocks_may_begin_as_the_identity(example):
+    args = example.parse(options("unused", "--size", "32", "--zero-gamma"))
+    model = example.network(args, 10)
+    zero = [
+        layer.name
+        for layer in model.layers
+        if isinstance(layer, keras.layers.BatchNormalization)
+        and not np.any(to_numpy(layer.gamma))
+    ]
+    assert len(zero) == 16
+    blocks = [f"conv3_block{k}_out" for k in (1, 2, 3, 4)]
+    inside = keras.Model(
+        model.input, [model.get_layer(name).output for name in blocks]
+    )
+    x = np.random.default_rng(0).normal(size=(2, 32, 32, 3))
+    first, *others = inside.predict(x.astype("float32"), verbose=0)
+    assert np.any(first)
+    for other in others:
+        np.testing.assert_array_equal(other, first)
 
 
 @pytest.mark.slow
