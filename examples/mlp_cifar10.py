@@ -614,17 +614,17 @@ def quick(args):
         data = (tuple(a[:5000] for a in train), validation, test)
         args.dataset, epochs = "cifar10", 3
     except Exception as error:
-        print(f"On digits: CIFAR-10 is not there ({type(error).__name__}).")
+        reason = f"{type(error).__name__}: {str(error)[:80]}"
+        print(
+            f"On digits: CIFAR-10 is not there ({reason}).".replace("\n", " ")
+        )
         data, args.dataset, epochs = load_digits(), "digits", 30
     print(f"{'method':15} validation   test   seconds")
     for method in METHODS:
         args.method, args.rate = method, 0.001
         args.architecture, args.optimizer = "a1", "adam"
-        args.seed, args.epochs, args.tick = (
-            0,
-            args.epochs or epochs,
-            lambda: None,
-        )
+        args.seed, args.tick = 0, lambda: None
+        args.epochs = args.epochs or epochs
         row, _ = run(args, data)
         print(
             f"{method:15} {row['validation']:10.3f} {row['test']:6.3f} "

@@ -517,14 +517,14 @@ def train(args):
         best = max(float(row["score"]) for row in rows)
         step = bookkeeping.median_seconds(rows) / args.evaluate_every
         step = round(step, 4)
-        if args.method != "baseline" and args.export:
-            report = keras_mk.export_collapsed(
-                model, folder / "saved_model", overwrite=True
-            )
-            print(report)
-    held_out = run.held_out_score(plain)
-    record(args, folder, last, best, held_out, step)
+    # First of all: what comes after may fail, and the training was long.
+    record(args, folder, last, best, run.held_out_score(plain), step)
     save_preset(plain, run.preprocessor, folder / "preset")
+    if "majority" in args.method and args.export:
+        report = keras_mk.export_collapsed(
+            model, folder / "saved_model", overwrite=True
+        )
+        print(report)
 
 
 def save_preset(plain, preprocessor, target):
