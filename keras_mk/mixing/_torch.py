@@ -14,9 +14,7 @@ mask after each arithmetic shift makes it logical.
 
 import math
 import os
-import threading
 from collections.abc import Callable
-from collections.abc import Iterator
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -25,26 +23,20 @@ import torch
 
 from keras_mk.mixing import hashing
 from keras_mk.mixing import simplex
+from keras_mk.mixing._torch_chunks import cuts_by_chunk
+from keras_mk.mixing._torch_chunks import signed
 
 Kernels = tuple[torch.Tensor, ...]
 Shape = tuple[int, ...]
 
-# Its buffers fit in the cache of the cores.
-CHUNK = 1 << 18
 COMPILE = os.environ.get("KERAS_MK_TORCH_COMPILE", "0") == "1"
-
-
-def _signed(word: Any) -> Any:
-    """The int32 with the bits of a word held as an int or an int64 tensor."""
-    signed = word - ((word >> 31) << 32)
-    return signed.to(torch.int32) if torch.is_tensor(signed) else signed
 
 
 def _shift_right(x: torch.Tensor, bits: int) -> torch.Tensor:
     return (x >> bits) & ((1 << (32 - bits)) - 1)
 
 
-_words = hashing.Words(_shift_right, constant=_signed)
+_words = hashing.Words(_shift_right, constant=signed)
 
 
 def _as_state(state: Any) -> torch.Tensor:
@@ -63,8 +55,8 @@ def random_bits(
         block = (rows[:, None] * words + word) & hashing.MASK
     keys = hashing.python_words.keys(state[0], state[1], block)
     size = math.prod(shape[axis:])
-    index = _signed(torch.arange(size, device=state.device))
-    bits: torch.Tensor = _words.hash(index, *map(_signed, keys))
+    index = signed(torch.arange(size, device=state.device))
+    bits: torch.Tensor = _words.hash(index, *map(signed, keys))
     return bits.reshape(shape)
 
 
@@ -98,75 +90,6 @@ def mixture(kernels: Sequence[Any], p: Sequence[Any]) -> torch.Tensor:
 
 def _mixing_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
-
-
-class _Buffers(threading.local):
-    """int32 buffers of one chunk each, kept from call to call."""
-
-    def __init__(self) -> None:
-        self.index = torch.empty(0, dtype=torch.int32)
-        self.spare: list[torch.Tensor] = []
-
-    @torch.inference_mode(False)
-    def take(self, count: int, size: int) -> list[torch.Tensor]:
-        if not self.index.numel():
-            self.index = torch.arange(CHUNK, dtype=torch.int32, device="cpu")
-        while len(self.spare) < count:
-            self.spare.append(torch.empty_like(self.index))
-        return [buffer[:size] for buffer in self.spare[:count]]
-
-
-_buffers = _Buffers()
-
-
-def _xor_shift_(x: torch.Tensor, bits: int, scratch: torch.Tensor) -> None:
-    torch.bitwise_right_shift(x, bits, out=scratch)
-    x.bitwise_xor_(scratch.bitwise_and_((1 << (32 - bits)) - 1))
-
-
-def _hash_chunk_(
-    x: torch.Tensor, scratch: torch.Tensor, start: int, key0: int, key1: int
-) -> None:
-    """`_words.hash` of the indices from `start` on, into `x`."""
-    first = (key0 + start) & hashing.MASK
-    torch.add(_buffers.index[: x.numel()], _signed(first), out=x)
-    _xor_shift_(x, 17, scratch)
-    x.mul_(_signed(0xED5AD4BB)).bitwise_xor_(_signed(key1))
-    _xor_shift_(x, 11, scratch)
-    x.mul_(_signed(0xAC4C1B51))
-    _xor_shift_(x, 15, scratch)
-    x.mul_(_signed(0x31848BAB))
-    _xor_shift_(x, 14, scratch)
-
-
-def _cuts_by_chunk(
-    state: torch.Tensor, expansion: int, size: int
-) -> Iterator[tuple[slice, list[torch.Tensor], torch.Tensor]]:
-    """Yields a slice, its sorted cuts as float32, and a float32 scratch."""
-    seed, counter = state.tolist()
-    words = simplex.words_per_element(expansion)
-    keys = [
-        hashing.python_words.keys(seed, counter, word) for word in range(words)
-    ]
-    for start in range(0, size, CHUNK):
-        stop = min(start + CHUNK, size)
-        scratch, *halves = _buffers.take(2 * words + 1, stop - start)
-        for (key0, key1), low, high in zip(keys, halves[::2], halves[1::2]):
-            _hash_chunk_(low, scratch, start, key0, key1)
-            torch.bitwise_right_shift(low, 16, out=high)
-            high.bitwise_and_(0xFFFF)
-            low.bitwise_and_(0xFFFF)
-        cuts = halves[: expansion - 1]
-        for i, j in simplex.sorting_network(len(cuts)):
-            torch.minimum(cuts[i], cuts[j], out=scratch)
-            torch.maximum(cuts[i], cuts[j], out=cuts[j])
-            cuts[i], scratch = scratch, cuts[i]
-        floats = []
-        for cut in cuts:
-            # An int32 buffer becomes the float32 buffer of the same memory.
-            floats.append(cut.view(torch.float32).copy_(cut))
-            floats[-1].add_(0.5).mul_(1 / simplex.RESOLUTION)
-        yield slice(start, stop), floats, scratch.view(torch.float32)
 
 
 def _fused_mix(
@@ -213,7 +136,7 @@ def _mix(state: torch.Tensor, kernels: Sequence[torch.Tensor]) -> torch.Tensor:
         return _compiled(_fused_mix)(state, flat).view(first.shape)
     mixed = torch.empty(first.shape, dtype=first.dtype, device="cpu")
     out = mixed.view(-1)
-    chunks = _cuts_by_chunk(state, len(kernels), out.numel())
+    chunks = cuts_by_chunk(state, len(kernels), out.numel())
     for part, cuts, scratch in chunks:
         term = flat[-1][part]
         for left, right, cut in zip(flat, flat[1:], cuts):
@@ -238,7 +161,7 @@ def _spread(
         for _ in range(expansion)
     ]
     outs = [share.view(-1) for share in shares]
-    chunks = _cuts_by_chunk(state, expansion, flat.numel())
+    chunks = cuts_by_chunk(state, expansion, flat.numel())
     for part, cuts, scratch in chunks:
         torch.mul(flat[part], cuts[0], out=outs[0][part])
         for left, right, out in zip(cuts, cuts[1:], outs[1:]):
