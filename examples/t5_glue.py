@@ -21,25 +21,22 @@ Needs `pip install keras-mk[jax,hub,examples]` (or another backend).
 """
 
 import argparse
-import itertools
 import json
 import os
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import bookkeeping
+import glue_data
 import keras
 import numpy as np
-import tensorflow as tf
 
 import keras_mk
 from keras_mk import baselines
 
-BUCKETS = (16, 32, 64, 128, 256)
 # Training examples that nothing is trained on, to choose rates and soups by.
 HELD_OUT = 250
 METHODS = (
@@ -49,218 +46,6 @@ METHODS = (
     "soup-uniform",
     "soup-greedy",
 )
-
-
-# The tasks.
-
-
-@dataclass(frozen=True)
-class Task:
-    """A task of GLUE, as T5 reads it.
-
-    Attributes:
-        fields: What is put into the text, in order.
-        labels: The word for each label.
-        metrics: GLUE's.
-        validation: The split to evaluate on; GLUE keeps the answers of its
-            test sets.
-    """
-
-    fields: tuple[str, ...]
-    labels: tuple[str, ...]
-    metrics: tuple[str, ...] = ("accuracy",)
-    validation: str = "validation"
-
-    def text(self, name, example):
-        parts = [f"{f}: {example[f].decode()}" for f in self.fields]
-        return " ".join([name, *parts])
-
-    def label(self, value):
-        """The number of an example's label; similarities are rounded."""
-        return round(float(value) * 5) if self.is_regression else int(value)
-
-    @property
-    def is_regression(self):
-        return "pearson" in self.metrics
-
-
-PAIR = ("sentence1", "sentence2")
-TASKS = {
-    "cola": Task(("sentence",), ("unacceptable", "acceptable"), ("matthews",)),
-    "sst2": Task(("sentence",), ("negative", "positive")),
-    "mrpc": Task(PAIR, ("not_equivalent", "equivalent"), ("f1", "accuracy")),
-    "stsb": Task(
-        PAIR,
-        tuple(f"{number / 5:.1f}" for number in range(26)),
-        ("pearson", "spearman"),
-    ),
-    "rte": Task(PAIR, ("entailment", "not_entailment")),
-    "qnli": Task(("question", "sentence"), ("entailment", "not_entailment")),
-    "qqp": Task(
-        ("question1", "question2"),
-        ("not_duplicate", "duplicate"),
-        ("f1", "accuracy"),
-    ),
-    "mnli": Task(
-        ("hypothesis", "premise"),
-        ("entailment", "neutral", "contradiction"),
-        validation="validation_matched",
-    ),
-    "wnli": Task(PAIR, ("not_entailment", "entailment")),
-}
-
-
-def figures(task, expected, found):
-    """GLUE's metrics, times 100, and their average as `score`."""
-    from scipy import stats
-    from sklearn import metrics
-
-    functions = {
-        "accuracy": metrics.accuracy_score,
-        "f1": metrics.f1_score,
-        "matthews": metrics.matthews_corrcoef,
-        "pearson": lambda a, b: stats.pearsonr(a, b)[0],
-        "spearman": lambda a, b: stats.spearmanr(a, b)[0],
-    }
-    constant = len(set(found)) < 2
-    values = {
-        # The same answer to everything correlates with nothing.
-        name: 0.0
-        if constant and name in ("pearson", "spearman")
-        else 100 * float(functions[name](expected, found))
-        for name in task.metrics
-    }
-    return {**values, "score": float(np.mean(list(values.values())))}
-
-
-# Data: texts as numbers of tokens, in batches of texts of like length.
-
-
-@dataclass(frozen=True)
-class Examples:
-    """Token numbers of texts, and the value and the label of each."""
-
-    texts: list[list[int]]
-    values: list[float]
-    labels: list[int]
-
-    def part(self, start, stop):
-        fields = (self.texts, self.values, self.labels)
-        return Examples(*(field[start:stop] for field in fields))
-
-
-def load_rows(args, split):
-    import tensorflow_datasets as tfds
-
-    try:
-        data = tfds.load(
-            f"glue/{args.task}", split=split, data_dir=args.data_dir
-        )
-    except Exception as error:
-        raise SystemExit(
-            f"GLUE's '{args.task}' is not there and could not be made.\n"
-            "tensorflow-datasets downloads it on first use, which needs the "
-            "network; what it has prepared once is found in "
-            f"{args.data_dir or '~/tensorflow_datasets'}.\nReceived: --task "
-            f"{args.task} --data-dir {args.data_dir}; "
-            f"{type(error).__name__}: {str(error)[:300]}"
-        ) from error
-    return tfds.as_numpy(data)
-
-
-def load_examples(args, task, tokenizer, split, limit):
-    rows = list(itertools.islice(load_rows(args, split), limit))
-    texts = tokens_of(tokenizer, [task.text(args.task, row) for row in rows])
-    end = tokenizer.end_token_id
-    return Examples(
-        [[*text[: BUCKETS[-1] - 1], end] for text in texts],
-        [float(row["label"]) for row in rows],
-        [task.label(row["label"]) for row in rows],
-    )
-
-
-def tokens_of(tokenizer, texts):
-    found = tokenizer(texts)
-    found = found.to_list() if hasattr(found, "to_list") else found
-    return [[int(token) for token in row] for row in found]
-
-
-def bucket_of(text):
-    return next(size for size in BUCKETS if len(text) <= size)
-
-
-def in_batches(texts, order, size):
-    """Groups numbers of texts by length; those left over go with longer."""
-    left = []
-    for bucket in BUCKETS:
-        left += [i for i in order if bucket_of(texts[i]) == bucket]
-        while len(left) >= size:
-            yield bucket, left[:size]
-            left = left[size:]
-    if left:
-        yield max(bucket_of(texts[i]) for i in left), left
-
-
-def padded(rows, length, pad):
-    return np.array([[*row, *[pad] * (length - len(row))] for row in rows])
-
-
-def inputs_for(texts, bucket, answers, pad):
-    """What the model is called with: texts, and the answers so far."""
-    tokens = padded(texts, bucket, pad).astype("int32")
-    length = max(map(len, answers))
-    before = padded(answers, length, pad).astype("int32")
-    return {
-        "encoder_token_ids": tokens,
-        "encoder_padding_mask": padded(
-            [[1] * len(text) for text in texts], bucket, 0
-        ).astype("int32"),
-        "decoder_token_ids": before,
-        "decoder_padding_mask": np.ones_like(before),
-    }
-
-
-def training_data(args, examples, answers, pad, start):
-    """Batches without end, shuffled anew each time, from the `start`th on.
-
-    `answers` are the tokens of each label, with the end token. The decoder
-    reads them behind a first token, the padding token, and predicts them.
-    """
-    length = max(map(len, answers))
-
-    def batches():
-        for epoch in itertools.count():
-            random = np.random.default_rng((args.seed, epoch))
-            order = random.permutation(len(examples.texts))
-            found = in_batches(examples.texts, order, args.batch)
-            # One shape per bucket: what is left over waits for another time.
-            full = [batch for batch in found if len(batch[1]) == args.batch]
-            yield from (full[i] for i in random.permutation(len(full)))
-
-    def arrays():
-        for bucket, chosen in itertools.islice(batches(), start, None):
-            labels = [answers[examples.labels[i]] for i in chosen]
-            y = padded(labels, length, pad).astype("int32")
-            weights = padded([[1] * len(a) for a in labels], length, 0)
-            x = inputs_for(
-                [examples.texts[i] for i in chosen],
-                bucket,
-                [[pad, *row[:-1]] for row in y],
-                pad,
-            )
-            yield x, y, weights.astype("float32")
-
-    whole = tf.TensorSpec((args.batch, None), tf.int32)
-    names = ("encoder_token_ids", "encoder_padding_mask")
-    names += ("decoder_token_ids", "decoder_padding_mask")
-    return tf.data.Dataset.from_generator(
-        arrays,
-        output_signature=(
-            dict.fromkeys(names, whole),
-            tf.TensorSpec((args.batch, length), tf.int32),
-            tf.TensorSpec((args.batch, length), tf.float32),
-        ),
-    ).prefetch(2)
 
 
 # Models.
@@ -283,7 +68,7 @@ def load_preset(args):
         preprocessor = hub.models.T5Seq2SeqLMPreprocessor.from_preset(
             args.preset
         )
-        lm = hub.models.T5Seq2SeqLM.from_preset(args.preset, preprocessor=None)
+        lm = load_lm(args.preset)
     except Exception as error:
         raise SystemExit(
             f"The preset '{args.preset}' could not be loaded. `--preset` must "
@@ -292,6 +77,10 @@ def load_preset(args):
             f"{str(error)[:300]}"
         ) from error
     return lm, preprocessor
+
+
+def load_lm(preset):
+    return keras_hub().models.T5Seq2SeqLM.from_preset(preset, preprocessor=None)
 
 
 def expanded(args, lm):
@@ -349,7 +138,7 @@ class Reader:
         """The number of the label that the model answers each text with."""
         found = np.zeros(len(texts), int)
         order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-        for bucket, chosen in in_batches(texts, order, batch):
+        for bucket, chosen in glue_data.in_batches(texts, order, batch):
             # The last batch is filled up: one shape per bucket.
             filled = (chosen * batch)[:batch]
             answers = self._answer([texts[i] for i in filled], bucket)
@@ -359,7 +148,7 @@ class Reader:
     def _answer(self, texts, bucket):
         left = [list(range(len(self.answers))) for _ in texts]
         so_far = [[self.pad] * self.length for _ in texts]
-        x = inputs_for(texts, bucket, so_far, self.pad)
+        x = glue_data.inputs_for(texts, bucket, so_far, self.pad)
         mask = x["encoder_padding_mask"]
         encoded = self.encoder.predict_on_batch([x["encoder_token_ids"], mask])
         for step in range(self.length):
@@ -401,14 +190,14 @@ class Run:
 
     def __init__(self, args):
         self.args = args
-        self.task = TASKS[args.task]
+        self.task = glue_data.TASKS[args.task]
         self.preprocessor = load_preset(args)[1]
         tokenizer = self.preprocessor.tokenizer
         self.pad = tokenizer.pad_token_id
-        words = tokens_of(tokenizer, list(self.task.labels))
+        words = glue_data.tokens_of(tokenizer, list(self.task.labels))
         self.answers = [[*word, tokenizer.end_token_id] for word in words]
         known, self.test = (
-            load_examples(args, self.task, tokenizer, split, limit)
+            glue_data.load_examples(args, self.task, tokenizer, split, limit)
             for split, limit in (
                 ("train", args.train_examples),
                 (self.task.validation, args.test_examples),
@@ -437,8 +226,8 @@ class Run:
         def evaluate():
             found = reader.read(examples.texts, self.args.batch)
             if self.task.is_regression:
-                return figures(self.task, examples.values, found / 5)
-            return figures(self.task, examples.labels, found)
+                return glue_data.figures(self.task, examples.values, found / 5)
+            return glue_data.figures(self.task, examples.labels, found)
 
         return evaluate
 
@@ -463,7 +252,7 @@ class Run:
         print(f"{folder}: {method}, from step {start * args.evaluate_every}")
         if start < rounds:
             model.fit(
-                training_data(
+                glue_data.training_data(
                     args,
                     self.train,
                     self.answers,
@@ -490,13 +279,10 @@ class Run:
 def train(args):
     folder = Path(args.output_dir)
     run = Run(args)
+    folder.mkdir(parents=True, exist_ok=True)
     unfinished = args.until and args.until < args.steps // args.evaluate_every
     if args.method.startswith("soup"):
-        seeds = [args.seed + 1000 * k for k in range(args.expansion)]
-        models = [
-            run.fit("baseline", folder / f"member-{k}", seed)
-            for k, seed in enumerate(seeds)
-        ]
+        models = ingredients(args, run)
         if unfinished:
             return
         if args.method == "soup-uniform":
@@ -525,6 +311,28 @@ def train(args):
             model, folder / "saved_model", overwrite=True
         )
         print(report)
+
+
+def ingredients(args, run):
+    """The models of a soup: those of finished runs, or new ones."""
+    if not args.members:
+        return [
+            run.fit(
+                "baseline",
+                Path(args.output_dir) / f"member-{k}",
+                args.seed + 1000 * k,
+            )
+            for k in range(args.expansion)
+        ]
+    presets = [str(folder / "preset") for folder in args.members]
+    for preset in presets:
+        if not Path(preset).is_dir():
+            raise SystemExit(
+                "`--members` must be folders of finished runs. Received: "
+                f"--members with {preset} missing"
+            )
+    args.expansion = len(presets)
+    return [load_lm(preset) for preset in presets]
 
 
 def save_preset(plain, preprocessor, target):
@@ -595,7 +403,7 @@ def parse(arguments=None):
 
 
 def add_train(command):
-    command.add_argument("--task", choices=TASKS, required=True)
+    command.add_argument("--task", choices=glue_data.TASKS, required=True)
     command.add_argument("--method", choices=METHODS, default="majority")
     command.add_argument("--preset", default="t5_small_multi")
     command.add_argument("--data-dir", help="of tensorflow-datasets")
@@ -612,6 +420,12 @@ def add_train(command):
         "--until", type=int, help="stop after this evaluation, to go on later"
     )
     bookkeeping.add_copies(command, "replicate")
+    command.add_argument(
+        "--members",
+        type=Path,
+        nargs="+",
+        help="folders of finished runs to make a soup of, not new ones",
+    )
     command.add_argument("--train-examples", type=int, help="only so many")
     command.add_argument("--test-examples", type=int, help="only so many")
     command.add_argument(

@@ -136,12 +136,16 @@ def test_ensemble_and_table(tiny, tmp_path, capsys):
 
 def test_every_epoch_has_its_own_images(example):
     args = example.parse(options("unused"))
-    images = example.load_images(args)
+    images = example.image_data.load_images(args)
     both = list(
-        example.training_data(args, images, 0, 0, 2).as_numpy_iterator()
+        example.image_data.training_data(
+            args, images, 0, 0, 2
+        ).as_numpy_iterator()
     )
     later = list(
-        example.training_data(args, images, 0, 1, 2).as_numpy_iterator()
+        example.image_data.training_data(
+            args, images, 0, 1, 2
+        ).as_numpy_iterator()
     )
     assert (len(both), len(later)) == (4, 2)
     for (x, y), (other_x, other_y) in zip(both[2:], later, strict=True):
@@ -153,15 +157,19 @@ def test_every_epoch_has_its_own_images(example):
         np.sort(np.concatenate([b[1] for b in both[k : k + 2]])) for k in (0, 2)
     ]
     np.testing.assert_array_equal(*labels)
-    other = next(iter(example.training_data(args, images, 1, 0, 2)))
+    other = next(iter(example.image_data.training_data(args, images, 1, 0, 2)))
     assert abs(other[0].numpy() - both[0][0]).max() > 0.1
 
 
 def test_the_evaluation_crop_is_the_middle(example):
     image = np.zeros((80, 160, 3), "uint8")
     image[5:75, 45:115] = 255
-    found = example.for_evaluation(tf.constant(image), 14, small=False)
-    white = (1 - np.array(example.MEAN)) / np.array(example.STD)
+    found = example.image_data.for_evaluation(
+        tf.constant(image), 14, small=False
+    )
+    white = (1 - np.array(example.image_data.MEAN)) / np.array(
+        example.image_data.STD
+    )
     np.testing.assert_allclose(
         found, np.broadcast_to(white, (14, 14, 3)), rtol=1e-5
     )
@@ -194,10 +202,10 @@ def test_missing_data_says_what_to_do(example, tmp_path):
 
 
 def test_batches_that_several_devices_can_share(example):
-    assert example.evaluation_batch(256, 10000, 1) == 256
-    assert example.evaluation_batch(256, 10000, 8) == 200
+    assert example.image_data.evaluation_batch(256, 10000, 1) == 256
+    assert example.image_data.evaluation_batch(256, 10000, 8) == 200
     with pytest.raises(SystemExit, match="cannot be shared out"):
-        example.evaluation_batch(256, 10001, 8)
+        example.image_data.evaluation_batch(256, 10001, 8)
 
 
 def test_going_on_before_the_first_checkpoint(tiny, tmp_path):

@@ -32,10 +32,10 @@ def sentences(count, seed):
 @pytest.fixture(scope="module")
 def example():
     module = example_script.load("t5_glue")
-    module.load_rows = lambda args, split: sentences(
+    module.glue_data.load_rows = lambda args, split: sentences(
         *((64, 0) if split == "train" else (21, 1))
     )
-    module.BUCKETS = (32,)
+    module.glue_data.BUCKETS = (32,)
     return module
 
 
@@ -43,7 +43,9 @@ def example():
 def preset(example, tmp_path_factory):
     model = io.BytesIO()
     texts = [row["sentence"].decode() for row in sentences(200, 2)]
-    texts += [w for task in example.TASKS.values() for w in task.labels] * 4
+    texts += [
+        w for task in example.glue_data.TASKS.values() for w in task.labels
+    ] * 4
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter([*texts, "sst2 sentence:"]),
         model_writer=model,
@@ -156,10 +158,33 @@ def test_other_methods(example, preset, tmp_path, method):
     assert lm.count_params() == plain.count_params()
 
 
+def test_a_soup_of_finished_runs(example, preset, tmp_path):
+    steps = ["--steps", "2", "--evaluate-every", "2", "--no-export"]
+    members = [tmp_path / name for name in ("a", "b")]
+    for seed, folder in enumerate(members):
+        more = ["--method", "baseline", "--seed", str(seed)]
+        example.main(options(preset, folder, *steps, *more))
+    soup = tmp_path / "soup"
+    more = ["--method", "soup-uniform", "--members", *map(str, members)]
+    example.main(options(preset, soup, *steps, *more))
+    assert not (soup / "member-0").exists()
+    found = json.loads((soup / "result.json").read_text())
+    assert found["expansion"] == 2
+    a, b, both = (
+        example.load_lm(str(folder / "preset")).get_weights()
+        for folder in (*members, soup)
+    )
+    for x, y, mean in zip(a, b, both, strict=True):
+        np.testing.assert_allclose(mean, (x + y) / 2, rtol=1e-5, atol=1e-7)
+    assert any(np.any(x != y) for x, y in zip(a, b))
+    with pytest.raises(SystemExit, match="folders of finished runs"):
+        example.main(options(preset, soup, *steps, *more, str(tmp_path / "c")))
+
+
 def test_what_is_held_out_is_not_trained_on(example, preset, tmp_path):
     args = example.parse(options(preset, tmp_path))
     run = example.Run(args)
-    every = example.load_examples(
+    every = example.glue_data.load_examples(
         args, run.task, run.preprocessor.tokenizer, "train", args.train_examples
     )
     kept = len(run.train.texts)
@@ -195,7 +220,7 @@ def test_the_reader_answers_as_generate_does(example, preset):
     lm.compile(sampler=sampler)
     free = []
     for text in texts:
-        x = example.inputs_for([text], 32, [[pad] * 4], pad)
+        x = example.glue_data.inputs_for([text], 32, [[pad] * 4], pad)
         x["decoder_padding_mask"] = np.array([[1, 0, 0, 0]], "int32")
         out = lm.generate(x, stop_token_ids=None)
         free.append([int(t) for t in np.array(out["decoder_token_ids"])[0][1:]])
@@ -221,32 +246,34 @@ def test_labels_of_different_lengths(example, preset):
 
 
 def test_batches(example, monkeypatch):
-    monkeypatch.setattr(example, "BUCKETS", (16, 32))
+    monkeypatch.setattr(example.glue_data, "BUCKETS", (16, 32))
     texts = [[3] * n for n in (4, 20, 5, 6, 30, 7)]
-    found = list(example.in_batches(texts, range(6), 2))
+    found = list(example.glue_data.in_batches(texts, range(6), 2))
     assert found == [(16, [0, 2]), (16, [3, 5]), (32, [1, 4])]
-    found = list(example.in_batches(texts, range(5), 2))
+    found = list(example.glue_data.in_batches(texts, range(5), 2))
     # One short text is left over, and goes with the longer ones.
     assert found == [(16, [0, 2]), (32, [3, 1]), (32, [4])]
 
 
 def test_metrics_by_hand(example):
-    tasks = example.TASKS
-    found = example.figures(tasks["mrpc"], [1, 1, 0, 0], [1, 0, 0, 0])
+    tasks = example.glue_data.TASKS
+    found = example.glue_data.figures(tasks["mrpc"], [1, 1, 0, 0], [1, 0, 0, 0])
     assert found["f1"] == pytest.approx(100 * 2 / 3)
     assert found["accuracy"] == 75
     assert found["score"] == pytest.approx((75 + 200 / 3) / 2)
-    found = example.figures(tasks["cola"], [1, 1, 0, 0], [1, 0, 0, 1])
+    found = example.glue_data.figures(tasks["cola"], [1, 1, 0, 0], [1, 0, 0, 1])
     assert found == {"matthews": 0, "score": 0}
-    found = example.figures(tasks["stsb"], [0, 1, 2, 5], [0, 2, 4, 10])
+    found = example.glue_data.figures(
+        tasks["stsb"], [0, 1, 2, 5], [0, 2, 4, 10]
+    )
     assert found["pearson"] == pytest.approx(100)
     assert found["spearman"] == pytest.approx(100)
-    found = example.figures(tasks["stsb"], [0, 1, 2, 5], [3, 3, 3, 3])
+    found = example.glue_data.figures(tasks["stsb"], [0, 1, 2, 5], [3, 3, 3, 3])
     assert found["score"] == 0
 
 
 def test_texts_and_labels_are_t5s(example):
-    tasks = example.TASKS
+    tasks = example.glue_data.TASKS
     assert len(tasks) == 9
     row = {"sentence1": b"One.", "sentence2": b"Two."}
     assert tasks["rte"].text("rte", row) == (
