@@ -34,13 +34,23 @@ class Checkpoint(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         model = self.model
         seeds = seeds_file(self.path, model)
-        np.savez(seeds, *[np.array(v) for v in seed_states(model)])
+        np.savez(seeds, *map(value_of, seed_states(model)))
         written = self.path.with_name(f"writing.{self.path.name}")
         model.save_weights(written, overwrite=True)
         os.replace(written, self.path)
         for other in self.path.parent.glob("seeds-*.npz"):
             if other != seeds:
                 other.unlink()
+
+
+def value_of(variable):
+    """Also of a variable of which each device has its own."""
+    tensor = keras.ops.convert_to_tensor(variable)
+    return keras.ops.convert_to_numpy(tensor)
+
+
+def steps_done(model):
+    return int(value_of(model.optimizer.iterations))
 
 
 def seed_states(model):
@@ -50,7 +60,7 @@ def seed_states(model):
 
 
 def seeds_file(path, model):
-    return path.with_name(f"seeds-{int(model.optimizer.iterations)}.npz")
+    return path.with_name(f"seeds-{steps_done(model)}.npz")
 
 
 def restore(model, path, steps):
@@ -62,7 +72,7 @@ def restore(model, path, steps):
     with np.load(seeds_file(path, model)) as file:
         for variable, name in zip(seed_states(model), file.files, strict=True):
             variable.assign(file[name])
-    return int(model.optimizer.iterations) // steps
+    return steps_done(model) // steps
 
 
 def tensorboard(folder):

@@ -220,16 +220,20 @@ def fit(args, recipe, method, images, folder, seed, teacher=None):
 
 def scope():
     """All devices there are, each with its share of a batch."""
+    devices = []
     if keras.config.backend() == "tensorflow":
-        if len(tf.config.list_logical_devices("GPU")) > 1:
-            return tf.distribute.MirroredStrategy().scope()
-        return tf.distribute.get_strategy().scope()
-    if keras.config.backend() == "jax":
+        kinds = map(tf.config.list_logical_devices, ("GPU", "CPU"))
+        devices = [device.name for device in next(filter(None, kinds))]
+    elif keras.config.backend() == "jax":
         devices = keras.distribution.list_devices()
-        if len(devices) > 1:
-            keras.distribution.set_distribution(
-                keras.distribution.DataParallel(devices=devices)
-            )
+    if len(devices) < 2:
+        return nullcontext()
+    print(f"On {len(devices)} devices, each with its share of a batch.")
+    if keras.config.backend() == "tensorflow":
+        return tf.distribute.MirroredStrategy(devices).scope()
+    keras.distribution.set_distribution(
+        keras.distribution.DataParallel(devices=devices)
+    )
     return nullcontext()
 
 
@@ -237,11 +241,8 @@ def scope():
 
 
 def accuracy(model, data):
-    right = [
-        model.predict_on_batch(x.numpy()).argmax(-1) == y.numpy()
-        for x, y in data
-    ]
-    return float(np.concatenate(right).mean())
+    labels = np.concatenate([y for _, y in data.as_numpy_iterator()])
+    return float((model.predict(data, verbose=0).argmax(-1) == labels).mean())
 
 
 def finish(args, model, method, images, folder):

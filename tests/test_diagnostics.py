@@ -37,6 +37,24 @@ def test_diversity_by_hand():
     assert (equal.spread, equal.cosine) == (0, 1)
 
 
+def test_agreement_by_hand():
+    layer = layers.MKDense(1, expansion=2, use_bias=False)
+    model = keras.Sequential(
+        [keras.Input((2000,)), layer, keras.layers.BatchNormalization()]
+    )
+    for variable, value in zip(layer.kernels, (2, 0)):
+        variable.assign(np.full((2000, 1), value))
+    x = RANDOM.normal(size=(1000, 2000)).astype("float32")
+    before = [to_numpy(v) for v in model.variables]
+    # A weight is 1 on average, with a variance of 2 ** 2 / 12.
+    found = diagnostics.agreement(model, x, draws=3)
+    assert found == pytest.approx(1 / (1 + 1 / 3), abs=0.03)
+    for variable, value in zip(model.variables, before, strict=True):
+        np.testing.assert_array_equal(to_numpy(variable), value)
+    with pytest.raises(ValueError, match="Received: draws=1"):
+        diagnostics.agreement(model, x, draws=1)
+
+
 def test_sharpness_by_hand():
     copies = np.array([[1.0, 0, -1], [0, 2, 1]])
     model = linear(copies)

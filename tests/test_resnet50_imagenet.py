@@ -2,12 +2,16 @@
 
 import csv
 import json
+import os
+import subprocess
+import sys
 
 import keras
 import numpy as np
 import pytest
 
 from tests import example_script
+from tests.backends import BACKEND
 from tests.backends import to_numpy
 
 tf = pytest.importorskip(
@@ -21,23 +25,23 @@ def example():
     return module
 
 
+def tiny_network(args, classes):
+    """A network that trains in a second."""
+    return keras.Sequential(
+        [
+            keras.Input((args.size, args.size, 3)),
+            keras.layers.Conv2D(4, 3, strides=2, name="conv"),
+            keras.layers.BatchNormalization(),
+            keras.layers.ReLU(),
+            keras.layers.GlobalAveragePooling2D(),
+            keras.layers.Dense(classes),
+        ]
+    )
+
+
 @pytest.fixture
 def tiny(example, monkeypatch):
-    """The example, with a network that trains in a second."""
-
-    def network(args, classes):
-        return keras.Sequential(
-            [
-                keras.Input((args.size, args.size, 3)),
-                keras.layers.Conv2D(4, 3, strides=2, name="conv"),
-                keras.layers.BatchNormalization(),
-                keras.layers.ReLU(),
-                keras.layers.GlobalAveragePooling2D(),
-                keras.layers.Dense(classes),
-            ]
-        )
-
-    monkeypatch.setattr(example, "network", network)
+    monkeypatch.setattr(example, "network", tiny_network)
     return example
 
 
@@ -105,6 +109,48 @@ def test_a_resumed_run_equals_the_uninterrupted(tiny, recipe, tmp_path):
     ]
     for a, b in zip(*(model.get_weights() for model in models), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+# Devices are made before anything else, so in a process of its own.
+ON_TWO_DEVICES = """
+import sys
+import keras
+import tensorflow as tf
+if keras.config.backend() == "tensorflow":
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0],
+        [tf.config.LogicalDeviceConfiguration()] * 2,
+    )
+from tests import example_script
+from tests import test_resnet50_imagenet
+example = example_script.load("resnet50_imagenet")
+example.network = test_resnet50_imagenet.tiny_network
+example.main(sys.argv[1:])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BACKEND == "torch", reason="torch trains on one device")
+def test_two_devices(tiny, tmp_path):
+    more = ["--epochs", "2", "--no-export", "--rate", "0.1"]
+    tiny.main(options(tmp_path / "one", *more))
+    devices = "--xla_force_host_platform_device_count=2"
+    arguments = options(tmp_path / "two", *more)
+    for stop in (["--until", "1"], []):
+        child = subprocess.run(
+            [sys.executable, "-c", ON_TWO_DEVICES, *arguments, *stop],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "XLA_FLAGS": devices},
+        )
+        assert child.returncode == 0, child.stderr
+        assert "On 2 devices" in child.stdout
+    assert "epochs 1 to 2" in child.stdout
+    # On TensorFlow each device normalises by the statistics of its share.
+    near = 1e-4 if BACKEND == "jax" else 0.05
+    one, two = log(tmp_path / "one"), log(tmp_path / "two")
+    for a, b in zip(one, two, strict=True):
+        assert float(a["loss"]) == pytest.approx(float(b["loss"]), rel=near)
 
 
 def test_ensemble_and_table(tiny, tmp_path, capsys):

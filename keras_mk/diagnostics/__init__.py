@@ -1,5 +1,6 @@
 """How a model with majority kernels is doing: figures and their plot."""
 
+from keras_mk.diagnostics.agreement import agreement as agreement
 from keras_mk.diagnostics.batch_norm import BatchNormShift as BatchNormShift
 from keras_mk.diagnostics.batch_norm import batch_norm_shift as batch_norm_shift
 from keras_mk.diagnostics.callback import Diagnostics as Diagnostics

@@ -1,0 +1,65 @@
+"""How alike the outputs of two mixtures are."""
+
+from itertools import combinations
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_mk import _keras_internals as internals
+from keras_mk.copy_model import copy_model
+
+
+def agreement(model: keras.Model, x: Any, draws: int = 2) -> float:
+    """The correlation of a model's outputs under two draws of its mixtures.
+
+    Near 1, a step trains nearly what the step before it trained. Near 0, which
+    is where a deep network with independent copies starts, the next mixture
+    has little of what this one learned, and it takes many steps until they
+    agree. Copies that start closer together (`expand(..., copies="perturb")`)
+    agree more.
+
+    The model is in training mode, as in a step, so that `Dropout` and
+    `BatchNormalization` play their part. It is not changed, and its seeds stay
+    where they were.
+
+    Args:
+        model: A model with majority kernels and one output.
+        x: One batch of inputs.
+        draws: How many draws to compare, at least 2.
+
+    Returns:
+        The mean, over the pairs of draws, of the correlation of their outputs,
+        less the mean of each output over the batch. Not a number if the
+        outputs are the same for every example.
+
+    Raises:
+        ValueError: If there are fewer than two draws.
+
+    Example:
+
+    >>> import keras
+    >>> import keras_mk
+    >>> import numpy as np
+    >>> plain = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    >>> x = np.random.default_rng(0).normal(size=(32, 3))
+    >>> keras_mk.diagnostics.agreement(keras_mk.expand(plain), x)
+    1.0
+    """
+    if draws < 2:
+        raise ValueError(f"`draws` must be at least 2. Received: draws={draws}")
+    internals.synchronize(model)
+    worker = copy_model(model)
+    outputs = []
+    for _ in range(draws):
+        found = ops.stop_gradient(worker(x, training=True))
+        found = ops.convert_to_numpy(found).astype("float64")
+        outputs.append((found - found.mean(axis=0)).ravel())
+    pairs = [_correlation(a, b) for a, b in combinations(outputs, 2)]
+    return round(float(np.mean(pairs)), 6)
+
+
+def _correlation(a: Any, b: Any) -> float:
+    norms = np.linalg.norm(a) * np.linalg.norm(b)
+    return float(a @ b / norms) if norms else float("nan")
