@@ -179,11 +179,15 @@ def print_table(path, keys, scales):
         cells = [*setting, str(len(mine))]
         for name, scale in scales.items():
             values = [scale * float(row[name]) for row in mine if row[name]]
-            spread = np.std(values, ddof=1) if values[1:] else 0.0
-            cells.append(
-                f"{np.mean(values):.2f} ± {spread:.2f}" if values else ""
-            )
+            cells.append(mean_and_spread(values))
         print("| " + " | ".join(cells) + " |")
+
+
+def mean_and_spread(values):
+    if not values:
+        return ""
+    spread = np.std(values, ddof=1) if values[1:] else 0.0
+    return f"{np.mean(values):.2f} ± {spread:.2f}"
 
 
 def draw_logs(folders, columns, output, xlabel):

@@ -252,9 +252,11 @@ def finish(args, model, method, images, folder):
     seen = image_data.evaluation_data(
         args, images.train.take(count), count, small
     )
+    # Cropped as in training: the kernels are used to that.
+    crops = image_data.training_data(args, images, args.seed, 0, 1)
     plain = shipped(model, method)
     again = keras_mk.recalibrate_batch_norm(
-        plain, seen, args.calibration_steps, verbose=args.verbose
+        plain, crops, args.calibration_steps, verbose=args.verbose
     )
     figures = {
         "test": accuracy(model, data),
@@ -273,7 +275,7 @@ def finish(args, model, method, images, folder):
             model.model if method == "adv-majority" else model,
             folder / "saved_model",
             overwrite=True,
-            calibration_data=seen,
+            calibration_data=crops,
             calibration_steps=args.calibration_steps,
         )
         print(report)

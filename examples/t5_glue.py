@@ -377,12 +377,50 @@ def record(args, folder, last, best, held_out, step_seconds):
 # What runs have come to.
 
 
+SETTING = ("preset", "optimizer", "rate", "steps", "batch", "expansion")
+SETTING += ("copies", "scale", "backend")
+
+
 def table(args):
-    keys = ("task", "method", "preset", "optimizer", "rate", "steps")
-    keys += ("batch", "expansion", "copies", "scale", "backend")
+    """Every setting, and then the best of each method, task by task."""
+    path = Path(args.results)
     names = ("score", "best", "held_out", "step_seconds")
     scales = dict.fromkeys(names, 1)
-    bookkeeping.print_table(Path(args.results), keys, scales)
+    bookkeeping.print_table(path, ("task", "method", *SETTING), scales)
+    rows = bookkeeping.read_rows(path)
+    tasks = [name for name in glue_data.TASKS if name in column(rows, "task")]
+    print("\n| method | " + " | ".join(tasks) + " | average |")
+    print("|" + "---|" * (len(tasks) + 2))
+    for method in (m for m in METHODS if m in column(rows, "method")):
+        scores = [chosen_scores(rows, task, method) for task in tasks]
+        cells = [bookkeeping.mean_and_spread(found) for found in scores]
+        whole = f"{np.mean([*map(np.mean, scores)]):.2f}" if all(scores) else ""
+        print("| " + " | ".join([method, *cells, whole]) + " |")
+
+
+def column(rows, name):
+    return {row[name] for row in rows}
+
+
+def chosen_scores(rows, task, method):
+    """The scores of a task's runs with what the held-out examples prefer.
+
+    Of what as many seeds as possible were run with.
+    """
+    ways = {}
+    for row in rows:
+        if (row["task"], row["method"]) == (task, method):
+            ways.setdefault(tuple(row[k] for k in SETTING), []).append(row)
+    if not ways:
+        return []
+    best = max(
+        ways.values(),
+        key=lambda way: (
+            len(way),
+            np.mean([float(r["held_out"]) for r in way]),
+        ),
+    )
+    return [float(row["score"]) for row in best]
 
 
 def plot(args):

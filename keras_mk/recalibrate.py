@@ -36,8 +36,9 @@ def recalibrate_batch_norm(
         data: Inputs as `fit` takes them: a `tf.data.Dataset`, a
             `keras.utils.PyDataset`, a torch `DataLoader`, a generator, arrays,
             or a dict of them. Targets in it are ignored. A few thousand
-            examples of the training set, prepared as for evaluation, are
-            enough.
+            examples of the training set, augmented as in training, are
+            enough; as for evaluation, they give other statistics than the
+            kernels are used to.
         steps: How many batches to take. Defaults to all of them.
         batch_size: For arrays only. Defaults to 32.
         verbose: 0 for no progress bar.

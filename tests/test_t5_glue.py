@@ -245,6 +245,31 @@ def test_labels_of_different_lengths(example, preset):
         assert alone == [found[k]]
 
 
+def test_the_table_takes_what_was_held_out_to_choose(example, tmp_path, capsys):
+    path = tmp_path / "results.csv"
+    rows = [
+        ("rte", "baseline", "0.1", 60, 50),
+        ("rte", "baseline", "0.1", 64, 52),
+        # Better, but the examples held out prefer the other rate.
+        ("rte", "baseline", "0.2", 90, 40),
+        ("rte", "baseline", "0.2", 90, 40),
+        # Of one seed only.
+        ("rte", "baseline", "0.3", 99, 99),
+        ("cola", "baseline", "0.1", 10, 10),
+        ("rte", "majority", "0.1", 70, 60),
+    ]
+    names = ("task", "method", "rate", "score", "held_out")
+    for row in rows:
+        empty = dict.fromkeys((*example.SETTING, "best", "step_seconds"), "")
+        example.bookkeeping.append_row(path, empty | dict(zip(names, row)))
+    example.main(["table", str(path)])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-4] == "| method | cola | rte | average |"
+    assert lines[-2] == "| baseline | 10.00 ± 0.00 | 62.00 ± 2.83 | 36.00 |"
+    # No average where a task is missing.
+    assert lines[-1] == "| majority |  | 70.00 ± 0.00 |  |"
+
+
 def test_batches(example, monkeypatch):
     monkeypatch.setattr(example.glue_data, "BUCKETS", (16, 32))
     texts = [[3] * n for n in (4, 20, 5, 6, 30, 7)]
