@@ -12,27 +12,31 @@ def example(monkeypatch):
     monkeypatch.setattr(
         module, "load_cifar10", lambda data_dir: module.load_digits()
     )
-    monkeypatch.setattr(module, "ARCHITECTURES", {"a1": (8,), "a2": (8, 4)})
+    small = {"a1": (8,), "a2": (8, 4)}
+    monkeypatch.setattr(module.mlp_methods, "ARCHITECTURES", small)
     return module
 
 
 @pytest.mark.slow
 def test_every_method(example, capsys):
-    for method in example.METHODS:
+    for method in example.mlp_methods.METHODS:
         options = ["--rate", "0.01", "--epochs", "2", "--batch", "100"]
         example.main(["run", "--method", method, *options])
         output = capsys.readouterr().out
         assert f"method {method}" in output
         # What ships has the size of the plain network; an ensemble does not.
         size = 64 * 8 + 8 + 8 * 10 + 10
-        size *= example.EXPANSION if method == "ensemble" else 1
+        size *= example.mlp_methods.EXPANSION if method == "ensemble" else 1
         assert f"parameters {size}" in output
 
 
 def test_quick_takes_digits_where_cifar10_is_not(capsys, monkeypatch, tmp_path):
     module = example_script.load("mlp_cifar10")
-    methods = {name: module.METHODS[name] for name in ("baseline", "majority")}
-    monkeypatch.setattr(module, "METHODS", methods)
+    methods = {
+        name: module.mlp_methods.METHODS[name]
+        for name in ("baseline", "majority")
+    }
+    monkeypatch.setattr(module.mlp_methods, "METHODS", methods)
     module.main(["quick", "--data-dir", str(tmp_path / "none")])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("On digits: CIFAR-10 is not there")
@@ -78,9 +82,9 @@ def test_a_study_resumes(example, capsys, tmp_path, monkeypatch):
     # An ensemble's first member is the baseline, which is not trained again.
     trained = []
     monkeypatch.setattr(example, "run", run)
-    fit = example.Cell.fit
+    fit = example.mlp_methods.Cell.fit
     monkeypatch.setattr(
-        example.Cell, "fit", lambda *a: trained.append(a) or fit(*a)
+        example.mlp_methods.Cell, "fit", lambda *a: trained.append(a) or fit(*a)
     )
     arguments[arguments.index("baseline,majority")] = "baseline,ensemble"
     arguments[arguments.index("0,1")] = "2,3"
@@ -113,7 +117,7 @@ def test_summary_by_hand(example):
         {**row, "rate": r, "seed": s, "option": o, "validation": v, "test": t}
         for r, s, o, v, t in runs
     ]
-    (found,) = example.summarise(rows)
+    (found,) = example.mlp_tables.summarise(rows)
     assert (found["rate"], found["option"]) == ("0.2", "b=1")
     assert found["seeds"] == 2
     assert found["test"] == pytest.approx(54)
@@ -130,7 +134,9 @@ def test_times_on_two_machines_are_not_compared(example, capsys):
     ways = [("baseline", "2", "mine"), ("majority", "3", "mine")]
     ways += [("ensemble", "6", "other")]
     names = ("method", "seconds", "processor")
-    example.print_table([{**row, **dict(zip(names, way))} for way in ways])
+    example.mlp_tables.print_table(
+        [{**row, **dict(zip(names, way))} for way in ways]
+    )
     cost = capsys.readouterr().out.split("as a multiple")[1]
     assert "| A1, adam | 1.00 | 1.50 |  |" in cost
 
