@@ -4,6 +4,7 @@ import csv
 import importlib.util
 import os
 import time
+from dataclasses import dataclass
 
 import keras
 import numpy as np
@@ -29,7 +30,8 @@ class Checkpoint(keras.callbacks.Callback):
 
     def on_train_batch_begin(self, batch, logs=None):
         if batch == 0:
-            keras.utils.set_random_seed(self.seed + 100003 * self.epoch)
+            # Not 0, with which tf.data does not take a tensor for a seed.
+            keras.utils.set_random_seed(self.seed + 1 + 100003 * self.epoch)
 
     def on_epoch_end(self, epoch, logs=None):
         model = self.model
@@ -190,27 +192,40 @@ def mean_and_spread(values):
     return f"{np.mean(values):.2f} ± {spread:.2f}"
 
 
-def draw_logs(folders, columns, output, xlabel):
-    """Curves of runs that lie in folders, one plot per group of columns."""
+@dataclass(frozen=True)
+class Curve:
+    """A line of a plot: one column of a run's log."""
+
+    values: list[float]
+    style: str
+    label: str | None = None
+    # From one value to the next.
+    step: int = 1
+
+
+def read_log(folder):
+    rows = read_rows(folder / "log.csv")
+    if not rows:
+        raise SystemExit(f"There is no log.csv in {folder}.")
+    return rows
+
+
+def draw(panels, output, xlabel):
+    """Draws a plot per item of `panels`: its title, and its curves."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(1, len(columns), figsize=(10, 4))
-    for k, folder in enumerate(folders):
-        rows = read_rows(folder / "log.csv")
-        if not rows:
-            raise SystemExit(f"There is no log.csv in {folder}.")
-        for axis, (name, lines) in zip(axes, columns.items()):
-            for key, line in lines.items():
-                values = [float(row[key]) for row in rows]
-                label = folder.name if line == "-" else None
-                epochs = range(1, len(values) + 1)
-                axis.plot(epochs, values, f"C{k}{line}", label=label)
-            axis.set_xlabel(xlabel)
-            axis.set_ylabel(name)
-    axes[0].legend()
+    size = (max(10, 3.2 * len(panels)), 4)
+    figure, axes = pyplot.subplots(1, len(panels), figsize=size, squeeze=False)
+    for axis, (title, curves) in zip(axes[0], panels.items()):
+        for curve in curves:
+            steps = curve.step * np.arange(1, len(curve.values) + 1)
+            axis.plot(steps, curve.values, curve.style, label=curve.label)
+        axis.set_xlabel(xlabel)
+        axis.set_title(title)
+    axes[0, 0].legend()
     figure.tight_layout()
     figure.savefig(output, dpi=120)
     pyplot.close(figure)

@@ -378,12 +378,15 @@ def record(args, recipe, folder, figures):
 
 def plot(args):
     """Accuracy and loss, in training and on the test set."""
-    columns = {
-        name: {f"val_{name}": "-", name: ":"} for name in ("accuracy", "loss")
-    }
-    label = "epoch (dotted: training)"
-    folders = [Path(folder) for folder in args.folders]
-    bookkeeping.draw_logs(folders, columns, args.output, label)
+    panels = {"accuracy": [], "loss": []}
+    for k, folder in enumerate(map(Path, args.folders)):
+        rows = bookkeeping.read_log(folder)
+        for name, curves in panels.items():
+            for key, line in ((f"val_{name}", "-"), (name, ":")):
+                values = [float(row[key]) for row in rows]
+                label = folder.name if line == "-" else None
+                curves.append(bookkeeping.Curve(values, f"C{k}{line}", label))
+    bookkeeping.draw(panels, args.output, "epoch (dotted: training)")
 
 
 def table(args):

@@ -424,10 +424,28 @@ def chosen_scores(rows, task, method):
 
 
 def plot(args):
-    """The score, and the loss in training."""
-    columns = {"score": {"score": "-"}, "loss": {"loss": "-"}}
-    folders = [Path(folder) for folder in args.folders]
-    bookkeeping.draw_logs(folders, columns, args.output, "evaluation")
+    """The score as training goes on, a plot per task, a color per method."""
+    panels = {}
+    for folder in map(Path, args.folders):
+        rows = bookkeeping.read_log(folder)
+        result = folder / "result.json"
+        if not result.exists():
+            raise SystemExit(
+                f"There is no result.json in {folder}: `plot` takes finished "
+                "runs. TensorBoard shows the others."
+            )
+        run = json.loads(result.read_text())
+        method, curves = run["method"], panels.setdefault(run["task"], [])
+        curves.append(
+            bookkeeping.Curve(
+                [float(row["score"]) for row in rows],
+                f"C{METHODS.index(method)}",
+                # Of several seeds, only the first.
+                None if method in {c.label for c in curves} else method,
+                run["steps"] // len(rows),
+            )
+        )
+    bookkeeping.draw(panels, args.output, "step")
 
 
 def parse(arguments=None):
