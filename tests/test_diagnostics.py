@@ -53,6 +53,12 @@ def test_agreement_by_hand():
         np.testing.assert_array_equal(to_numpy(variable), value)
     with pytest.raises(ValueError, match="Received: draws=1"):
         diagnostics.agreement(model, x, draws=1)
+    with pytest.raises(ValueError, match="no majority-kernel layer"):
+        diagnostics.agreement(keras_mk.collapse(model), x)
+    (out,) = model.outputs
+    several = keras.Model(model.inputs[0], {"a": out, "b": out})
+    with pytest.raises(ValueError, match="whose output is a dict"):
+        diagnostics.agreement(several, x)
 
 
 def test_sharpness_by_hand():

@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_mk import _keras_internals as internals
+from keras_mk.collapse import check_majority
 from keras_mk.copy_model import copy_model
 
 
@@ -35,7 +36,8 @@ def agreement(model: keras.Model, x: Any, draws: int = 2) -> float:
         outputs are the same for every example.
 
     Raises:
-        ValueError: If there are fewer than two draws.
+        ValueError: If there are fewer than two draws, no majority kernels or
+            several outputs.
 
     Example:
 
@@ -49,12 +51,19 @@ def agreement(model: keras.Model, x: Any, draws: int = 2) -> float:
     """
     if draws < 2:
         raise ValueError(f"`draws` must be at least 2. Received: draws={draws}")
+    check_majority(model)
     internals.synchronize(model)
     worker = copy_model(model)
     outputs = []
     for _ in range(draws):
-        found = ops.stop_gradient(worker(x, training=True))
-        found = ops.convert_to_numpy(found).astype("float64")
+        found = worker(x, training=True)
+        if isinstance(found, (dict, list, tuple)):
+            raise ValueError(
+                "`model` must have one output. Received: model "
+                f"'{model.name}', whose output is a {type(found).__name__}"
+            )
+        found = ops.convert_to_numpy(ops.stop_gradient(found))
+        found = found.astype("float64")
         outputs.append((found - found.mean(axis=0)).ravel())
     pairs = [_correlation(a, b) for a, b in combinations(outputs, 2)]
     return round(float(np.mean(pairs)), 6)
