@@ -186,10 +186,9 @@ def print_table(path, keys, scales):
 
 
 def mean_and_spread(values):
-    if not values:
-        return ""
-    spread = np.std(values, ddof=1) if values[1:] else 0.0
-    return f"{np.mean(values):.2f} ± {spread:.2f}"
+    if len(values) < 2:
+        return "".join(f"{value:.2f}" for value in values)
+    return f"{np.mean(values):.2f} ± {np.std(values, ddof=1):.2f}"
 
 
 @dataclass(frozen=True)
@@ -225,6 +224,9 @@ def draw(panels, output, xlabel):
             axis.plot(steps, curve.values, curve.style, label=curve.label)
         axis.set_xlabel(xlabel)
         axis.set_title(title)
+        if title == "loss":
+            # The first epoch's is many times the others'.
+            axis.set_yscale("log")
     axes[0, 0].legend()
     figure.tight_layout()
     figure.savefig(output, dpi=120)
