@@ -68,13 +68,13 @@ def recalibrate_batch_norm(
         raise ValueError(f"`steps` must be at least 1. Received: steps={steps}")
     internals.synchronize(model)
     worker = copy_model(model)
-    layers = _batch_norms(worker)
+    layers = batch_norms(worker)
     if not layers:
         raise ValueError(
             "There is nothing to calibrate: `model` must have a trainable "
             f"BatchNormalization layer. Received: model '{model.name}'"
         )
-    _normalize_by_batch(worker, list(layers.values()))
+    normalize_by_batch(worker, list(layers.values()))
     count, batches = internals.batches_of(data, batch_size)
     if steps is not None:
         count = min(steps, count or steps)
@@ -84,7 +84,7 @@ def recalibrate_batch_norm(
     )
     statistics = _gather(worker, layers, batches, bar)
     result = copy_model(model)
-    for key, layer in _batch_norms(result).items():
+    for key, layer in batch_norms(result).items():
         mean, variance = statistics[key]
         layer.moving_mean.assign(mean)
         layer.moving_variance.assign(variance)
@@ -93,7 +93,7 @@ def recalibrate_batch_norm(
     return result
 
 
-def _batch_norms(model: keras.Model) -> dict[str, Any]:
+def batch_norms(model: keras.Model) -> dict[str, Any]:
     return {
         each.key: each.layer
         for each in walk(model)
@@ -107,7 +107,7 @@ def _statistics(layer: Any) -> list[Any]:
     return [layer.moving_mean, layer.moving_variance]
 
 
-def _normalize_by_batch(model: Any, layers: list[Any]) -> None:
+def normalize_by_batch(model: Any, layers: list[Any]) -> None:
     """Lets each call of a model leave that batch's statistics in the layers.
 
     A layer that is used several times in a call leaves their average.

@@ -40,7 +40,13 @@ def test_diversity_by_hand():
 def test_agreement_by_hand():
     layer = layers.MKDense(1, expansion=2, use_bias=False)
     model = keras.Sequential(
-        [keras.Input((2000,)), layer, keras.layers.BatchNormalization()]
+        [
+            keras.Input((2000,)),
+            layer,
+            keras.layers.BatchNormalization(),
+            # What it drops is no difference between mixtures.
+            keras.layers.Dropout(0.5),
+        ]
     )
     for variable, value in zip(layer.kernels, (2, 0)):
         variable.assign(np.full((2000, 1), value))

@@ -5,14 +5,17 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras import ops
 
 from keras_mk import _keras_internals as internals
-from keras_mk.collapse import check_majority
-from keras_mk.copy_model import copy_model
+from keras_mk.collapse import collapse
+from keras_mk.diagnostics.loss import mix_into
+from keras_mk.recalibrate import batch_norms
+from keras_mk.recalibrate import normalize_by_batch
 
 
-def agreement(model: keras.Model, x: Any, draws: int = 2) -> float:
+def agreement(
+    model: keras.Model, x: Any, draws: int = 2, seed: int = 0
+) -> float:
     """The correlation of a model's outputs under two draws of its mixtures.
 
     Near 1, a step trains nearly what the step before it trained. Near 0, which
@@ -21,14 +24,15 @@ def agreement(model: keras.Model, x: Any, draws: int = 2) -> float:
     agree. Copies that start closer together (`expand(..., copies="perturb")`)
     agree more.
 
-    The model is in training mode, as in a step, so that `Dropout` and
-    `BatchNormalization` play their part. It is not changed, and its seeds stay
-    where they were.
+    `BatchNormalization` uses the statistics of the batch, as in a step; nothing
+    is dropped out. The model is not changed, and its seeds stay where they
+    were.
 
     Args:
         model: A model with majority kernels and one output.
         x: One batch of inputs.
         draws: How many draws to compare, at least 2.
+        seed: Seed of the mixtures.
 
     Returns:
         The mean, over the pairs of draws, of the correlation of their outputs,
@@ -51,18 +55,18 @@ def agreement(model: keras.Model, x: Any, draws: int = 2) -> float:
     """
     if draws < 2:
         raise ValueError(f"`draws` must be at least 2. Received: draws={draws}")
-    check_majority(model)
     internals.synchronize(model)
-    worker = copy_model(model)
+    plain = collapse(model)
+    normalize_by_batch(plain, list(batch_norms(plain).values()))
     outputs = []
-    for _ in range(draws):
-        found = worker(x, training=True)
+    for draw in range(draws):
+        mix_into(plain, model, seed, draw)
+        found = plain.predict_on_batch(x)
         if isinstance(found, (dict, list, tuple)):
             raise ValueError(
                 "`model` must have one output. Received: model "
                 f"'{model.name}', whose output is a {type(found).__name__}"
             )
-        found = ops.convert_to_numpy(ops.stop_gradient(found))
         found = found.astype("float64")
         outputs.append((found - found.mean(axis=0)).ravel())
     pairs = [_correlation(a, b) for a, b in combinations(outputs, 2)]

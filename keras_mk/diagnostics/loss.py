@@ -85,14 +85,14 @@ def sharpness(
     mean_loss = evaluate()
     losses = []
     for draw in range(draws):
-        _mix_into(plain, model, seed, draw)
+        mix_into(plain, model, seed, draw)
         losses.append(evaluate())
     mixed = float(np.mean(losses))
     error = float(np.std(losses, ddof=1) / np.sqrt(draws))
     return Sharpness(abs(mixed - mean_loss), error, mixed, mean_loss)
 
 
-def _mix_into(
+def mix_into(
     plain: keras.Model, model: keras.Model, seed: int, draw: int
 ) -> None:
     """Sets the kernels of the plain model to mixtures of the other's copies."""
