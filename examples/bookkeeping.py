@@ -126,6 +126,13 @@ def where():
 
 
 def append_row(path, row):
+    known = read_rows(path)
+    if known and list(known[0]) != list(row):
+        raise SystemExit(
+            "A row can only be added to a file with the same columns. "
+            f"Received: {path} with the columns {', '.join(known[0])}, and a "
+            f"row with {', '.join(row)}"
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a", newline="") as file:
         writer = csv.DictWriter(file, list(row))

@@ -68,7 +68,7 @@ def load_preset(args):
         preprocessor = hub.models.T5Seq2SeqLMPreprocessor.from_preset(
             args.preset
         )
-        lm = load_lm(args.preset)
+        lm = load_lm(args.preset, args.dtype)
     except Exception as error:
         raise SystemExit(
             f"The preset '{args.preset}' could not be loaded. `--preset` must "
@@ -79,8 +79,10 @@ def load_preset(args):
     return lm, preprocessor
 
 
-def load_lm(preset):
-    return keras_hub().models.T5Seq2SeqLM.from_preset(preset, preprocessor=None)
+def load_lm(preset, dtype="float32"):
+    return keras_hub().models.T5Seq2SeqLM.from_preset(
+        preset, preprocessor=None, dtype=dtype
+    )
 
 
 def expanded(args, lm):
@@ -89,8 +91,20 @@ def expanded(args, lm):
         args.expansion,
         copies=args.copies,
         scale=args.scale,
+        include=args.include,
         seed=args.seed,
     )
+
+
+def in_float32(args, method, lm):
+    """What ships: KerasHub does not open a preset in mixed precision."""
+    if args.dtype == "float32":
+        return lm
+    result = load_lm(args.preset)
+    if method != "baseline":
+        result = expanded(args, result)
+    result.set_weights(lm.get_weights())
+    return result
 
 
 def compile_model(args, model):
@@ -266,6 +280,7 @@ class Run:
                 callbacks=[
                     bookkeeping.Seconds(),
                     Evaluation(self.evaluation(lm, self.test)),
+                    keras_mk.diagnostics.Diagnostics(),
                     keras.callbacks.CSVLogger(folder / "log.csv", append=True),
                     *bookkeeping.tensorboard(folder),
                     keras.callbacks.TerminateOnNaN(raise_error=True),
@@ -273,7 +288,7 @@ class Run:
                 ],
                 verbose=args.verbose,
             )
-        return lm
+        return in_float32(args, method, lm)
 
 
 def train(args):
@@ -355,7 +370,9 @@ def record(args, folder, last, best, held_out, step_seconds):
         "rate": args.rate,
         "steps": args.steps,
         "batch": args.batch,
+        "dtype": args.dtype,
         **bookkeeping.copies_of(args, args.method),
+        "include": "majority" in args.method and args.include or "",
         "seed": args.seed,
         "score": round(last["score"], 3),
         "best": round(best, 3),
@@ -377,8 +394,8 @@ def record(args, folder, last, best, held_out, step_seconds):
 # What runs have come to.
 
 
-SETTING = ("preset", "optimizer", "rate", "steps", "batch", "expansion")
-SETTING += ("copies", "scale", "backend")
+SETTING = ("preset", "optimizer", "rate", "steps", "batch", "dtype")
+SETTING += ("expansion", "copies", "scale", "include", "backend")
 
 
 def table(args):
@@ -477,6 +494,9 @@ def add_train(command):
     )
     bookkeeping.add_copies(command, "replicate")
     command.add_argument(
+        "--include", help="convert only layers in whose path this is found"
+    )
+    command.add_argument(
         "--members",
         type=Path,
         nargs="+",
@@ -487,6 +507,7 @@ def add_train(command):
     command.add_argument(
         "--export", action=argparse.BooleanOptionalAction, default=True
     )
+    command.add_argument("--dtype", default="float32", help="mixed_bfloat16")
     command.add_argument("--seed", type=int, default=0)
     command.add_argument("--verbose", type=int, default=1)
 

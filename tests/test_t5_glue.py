@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import pytest
 
+import keras_mk
 from tests import example_script
 
 keras_hub = pytest.importorskip("keras_hub", reason="extra `hub`")
@@ -179,6 +180,42 @@ def test_a_soup_of_finished_runs(example, preset, tmp_path):
     assert any(np.any(x != y) for x, y in zip(a, b))
     with pytest.raises(SystemExit, match="folders of finished runs"):
         example.main(options(preset, soup, *steps, *more, str(tmp_path / "c")))
+
+
+def test_mixed_precision(example, preset, tmp_path):
+    more = ["--steps", "2", "--evaluate-every", "1", "--no-export"]
+    more += ["--dtype", "mixed_bfloat16"]
+    example.main(options(preset, tmp_path, *more, "--until", "1"))
+    example.main(options(preset, tmp_path, *more))
+    assert all(float(row["mk_spread"]) > 0 for row in log(tmp_path))
+    found = json.loads((tmp_path / "result.json").read_text())
+    assert found["dtype"] == "mixed_bfloat16"
+    args = example.parse(options(preset, tmp_path, *more))
+    trained = example.load_preset(args)[0]
+    assert trained.backbone.compute_dtype == "bfloat16"
+    # What ships is float32, and opens without being told so.
+    shipped = keras_hub.models.T5Seq2SeqLM.from_preset(str(tmp_path / "preset"))
+    assert shipped.backbone.compute_dtype == "float32"
+    for x, y in zip(shipped.get_weights(), trained.get_weights(), strict=True):
+        assert x.dtype == y.dtype == "float32"
+        np.testing.assert_allclose(x, y, atol=0.1)
+
+
+def test_only_some_layers(example, preset, tmp_path):
+    more = ["--include", "cross_attention"]
+    args = example.parse(options(preset, tmp_path, *more))
+    expanded = example.expanded(args, example.load_preset(args)[0])
+    paths = [d.path for d in keras_mk.diagnostics.diversity(expanded)]
+    assert len(paths) == 4
+    assert all("cross_attention" in path for path in paths)
+
+
+def test_a_file_with_other_columns(example, tmp_path):
+    path = tmp_path / "results.csv"
+    example.bookkeeping.append_row(path, {"a": 1})
+    with pytest.raises(SystemExit, match="same columns"):
+        example.bookkeeping.append_row(path, {"a": 1, "b": 2})
+    assert path.read_text().split() == ["a", "1"]
 
 
 def test_what_is_held_out_is_not_trained_on(example, preset, tmp_path):

@@ -215,6 +215,35 @@ def test_optimizers(name):
         assert np.abs(to_numpy(variable) - old).max() > 0, variable.path
 
 
+def moved(optimizer, expansion):
+    """How far a step takes the kernel when its gradient never changes."""
+    layer = layers.MKDense(
+        50, kernel_initializer="ones", expansion=expansion, seed=7
+    )
+    model = keras.Sequential([keras.Input((20,)), layer])
+    model.compile(optimizer, lambda y, out: keras.ops.mean(out))
+    x, steps = np.ones((300, 20)), 300
+    # The first steps of these optimizers are larger.
+    model.fit(x, x[:, :1], batch_size=1, verbose=0)
+    before = to_numpy(layer.kernel)
+    model.fit(x, x[:, :1], batch_size=1, verbose=0)
+    return np.mean(before - to_numpy(layer.kernel)) / steps
+
+
+@pytest.mark.parametrize("expansion", [2, 3])
+@pytest.mark.parametrize("name", ["Adam", "Adafactor"])
+def test_adaptive_optimizers_move_the_average_less(name, expansion):
+    """By E[p] / sqrt(E[p**2]), whatever the rate."""
+
+    def optimizer():
+        fixed = {"relative_step": False} if name == "Adafactor" else {}
+        return getattr(keras.optimizers, name)(1e-5, **fixed)
+
+    ratio = moved(optimizer(), expansion) / moved(optimizer(), 1)
+    expected = np.sqrt((expansion + 1) / (2 * expansion))
+    assert ratio == pytest.approx(expected, rel=0.01)
+
+
 @pytest.mark.parametrize(
     "policy", ["mixed_bfloat16", "mixed_float16", "bfloat16", "float64"]
 )

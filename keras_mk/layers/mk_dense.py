@@ -22,7 +22,8 @@ class MKDense(MajorityKernel, keras.layers.Dense):
 
     Under plain SGD the averaged kernel moves about `1 / expansion` as far per
     step as the kernel of the plain layer does, so the best learning rate is
-    higher; Adam and its relatives hide the difference.
+    higher; with Adam and its relatives, `sqrt((expansion + 1) / (2 *
+    expansion))` as far, 0.82 for three copies.
 
     Reference: [Majority Kernels](https://arxiv.org/abs/2402.05033).
 
