@@ -362,6 +362,7 @@ def save_preset(plain, preprocessor, target):
 
 
 def record(args, folder, last, best, held_out, step_seconds):
+    copies = bookkeeping.copies_of(args, args.method)
     row = {
         "task": args.task,
         "method": args.method,
@@ -371,8 +372,8 @@ def record(args, folder, last, best, held_out, step_seconds):
         "steps": args.steps,
         "batch": args.batch,
         "dtype": args.dtype,
-        **bookkeeping.copies_of(args, args.method),
-        "include": "majority" in args.method and args.include or "",
+        **copies,
+        "include": (args.include or "") if copies["copies"] else "",
         "seed": args.seed,
         "score": round(last["score"], 3),
         "best": round(best, 3),
