@@ -1,5 +1,6 @@
 """GLUE as T5 reads it: texts, labels, metrics, and batches of like length."""
 
+import argparse
 import itertools
 from dataclasses import dataclass
 
@@ -17,14 +18,14 @@ class Task:
         fields: What is put into the text, in order.
         labels: The word for each label.
         metrics: GLUE's.
-        validation: The split to evaluate on; GLUE keeps the answers of its
-            test sets.
+        validation: The splits to evaluate on; GLUE keeps the answers of
+            its test sets.
     """
 
     fields: tuple[str, ...]
     labels: tuple[str, ...]
     metrics: tuple[str, ...] = ("accuracy",)
-    validation: str = "validation"
+    validation: tuple[str, ...] = ("validation",)
 
     def text(self, name, example):
         parts = [f"{f}: {example[f].decode()}" for f in self.fields]
@@ -59,14 +60,14 @@ TASKS = {
     "mnli": Task(
         ("hypothesis", "premise"),
         ("entailment", "neutral", "contradiction"),
-        validation="validation_matched",
+        validation=("validation_matched", "validation_mismatched"),
     ),
     "wnli": Task(PAIR, ("not_entailment", "entailment")),
 }
 
 
 def figures(task, expected, found):
-    """GLUE's metrics, times 100, and their average as `score`."""
+    """GLUE's metrics, times 100."""
     from scipy import stats
     from sklearn import metrics
 
@@ -78,14 +79,13 @@ def figures(task, expected, found):
         "spearman": lambda a, b: stats.spearmanr(a, b)[0],
     }
     constant = len(set(found)) < 2
-    values = {
+    return {
         # The same answer to everything correlates with nothing.
         name: 0.0
         if constant and name in ("pearson", "spearman")
         else 100 * float(functions[name](expected, found))
         for name in task.metrics
     }
-    return {**values, "score": float(np.mean(list(values.values())))}
 
 
 # Data: texts as numbers of tokens, in batches of texts of like length.
@@ -216,3 +216,13 @@ def training_data(args, examples, answers, pad, start):
             tf.TensorSpec((args.batch, length), tf.float32),
         ),
     ).prefetch(2)
+
+
+def one_pass(args, examples, answers, pad):
+    """All full batches, once; a smaller one if there is none."""
+    size = len(examples.texts)
+    args = argparse.Namespace(**vars(args))
+    args.batch = min(args.batch, size)
+    count = size // args.batch
+    data = training_data(args, examples, answers, pad, 0).take(count)
+    return data.apply(tf.data.experimental.assert_cardinality(count))

@@ -39,6 +39,7 @@ from keras_mk import baselines
 
 # Training examples that nothing is trained on, to choose rates and soups by.
 HELD_OUT = 250
+LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 METHODS = (
     "baseline",
     "majority",
@@ -119,7 +120,7 @@ def compile_model(args, model):
     }
     model.compile(
         optimizer=optimizers[args.optimizer](),
-        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        loss=LOSS,
         weighted_metrics=[],
     )
 
@@ -210,13 +211,18 @@ class Run:
         self.pad = tokenizer.pad_token_id
         words = glue_data.tokens_of(tokenizer, list(self.task.labels))
         self.answers = [[*word, tokenizer.end_token_id] for word in words]
-        known, self.test = (
-            glue_data.load_examples(args, self.task, tokenizer, split, limit)
-            for split, limit in (
-                ("train", args.train_examples),
-                (self.task.validation, args.test_examples),
+
+        def load(split, limit):
+            return glue_data.load_examples(
+                args, self.task, tokenizer, split, limit
             )
-        )
+
+        known = load("train", args.train_examples)
+        # By what is added to the name of a metric: MNLI has two.
+        self.test = {
+            split.removeprefix("validation"): load(split, args.test_examples)
+            for split in self.task.validation
+        }
         size = len(known.texts)
         kept = size - min(HELD_OUT, max(1, size // 10))
         self.train = known.part(0, kept)
@@ -233,20 +239,49 @@ class Run:
                 f"--steps {args.steps} --evaluate-every {args.evaluate_every}"
             )
 
-    def evaluation(self, lm, examples):
-        """A function that gives a model's figures as it is then."""
+    def evaluation(self, lm, sets):
+        """A function that gives a model's figures as it is then.
+
+        The metrics on each of the sets, and the average of all as `score`.
+        """
         reader = Reader(lm, self.answers, self.pad)
 
         def evaluate():
-            found = reader.read(examples.texts, self.args.batch)
-            if self.task.is_regression:
-                return glue_data.figures(self.task, examples.values, found / 5)
-            return glue_data.figures(self.task, examples.labels, found)
+            values = {}
+            for name, examples in sets.items():
+                found = reader.read(examples.texts, self.args.batch)
+                expected = examples.labels
+                if self.task.is_regression:
+                    found, expected = found / 5, examples.values
+                metrics = glue_data.figures(self.task, expected, found)
+                values |= {f"{m}{name}": v for m, v in metrics.items()}
+            return {**values, "score": float(np.mean([*values.values()]))}
 
         return evaluate
 
     def held_out_score(self, lm):
-        return self.evaluation(lm, self.held_out)()["score"]
+        return self.evaluation(lm, {"": self.held_out})()["score"]
+
+    def figures(self, plain):
+        """What a model comes to, on GLUE's examples and those held out."""
+        metrics = self.evaluation(plain, self.test)()
+        score = metrics.pop("score")
+        return {
+            "score": round(score, 3),
+            "metrics": " ".join(f"{k}={v:.2f}" for k, v in metrics.items()),
+            "held_out": round(self.held_out_score(plain), 3),
+        }
+
+    def losses(self, lm):
+        """On what is held out, of the averaged kernels and of mixtures."""
+        data = glue_data.one_pass(
+            self.args, self.held_out, self.answers, self.pad
+        )
+        found = keras_mk.diagnostics.sharpness(lm, data, loss=LOSS, draws=5)
+        return {
+            "mean_loss": round(found.mean_loss, 5),
+            "mixed_loss": round(found.mixed_loss, 5),
+        }
 
     def fit(self, method, folder, seed):
         """Fine-tunes a copy of the preset, from its checkpoint on."""
@@ -295,37 +330,49 @@ def train(args):
     folder = Path(args.output_dir)
     run = Run(args)
     folder.mkdir(parents=True, exist_ok=True)
-    unfinished = args.until and args.until < args.steps // args.evaluate_every
-    if args.method.startswith("soup"):
+    is_soup = args.method.startswith("soup")
+    if is_soup:
         models = ingredients(args, run)
-        if unfinished:
-            return
-        if args.method == "soup-uniform":
-            plain = baselines.uniform_soup(models)
-        else:
-            plain = baselines.greedy_soup(models, run.held_out_score)
-        last = run.evaluation(plain, run.test)()
-        best, step = last["score"], ""
     else:
         model = run.fit(args.method, folder, args.seed)
-        if unfinished:
-            return
+    if args.until and args.until < args.steps // args.evaluate_every:
+        return
+    if is_soup:
+        plain = soup(args, run, models)
+        found = run.figures(plain)
+    elif args.method == "baseline":
         plain = model
-        if args.method != "baseline":
-            plain = keras_mk.collapse(model)
-        rows = bookkeeping.read_rows(folder / "log.csv")
-        last = run.evaluation(plain, run.test)()
-        best = max(float(row["score"]) for row in rows)
-        step = bookkeeping.median_seconds(rows) / args.evaluate_every
-        step = round(step, 4)
+        found = run.figures(plain) | logged(args, folder)
+    else:
+        plain = keras_mk.collapse(model)
+        found = run.figures(plain) | logged(args, folder) | run.losses(model)
     # First of all: what comes after may fail, and the training was long.
-    record(args, folder, last, best, run.held_out_score(plain), step)
+    record(args, folder, found)
     save_preset(plain, run.preprocessor, folder / "preset")
     if "majority" in args.method and args.export:
         report = keras_mk.export_collapsed(
             model, folder / "saved_model", overwrite=True
         )
         print(report)
+
+
+def logged(args, folder):
+    """What was seen in training."""
+    rows = bookkeeping.read_rows(folder / "log.csv")
+    seconds = bookkeeping.median_seconds(rows) / args.evaluate_every
+    found = {
+        "best": round(max(float(row["score"]) for row in rows), 3),
+        "step_seconds": round(seconds, 4),
+    }
+    if "mk_spread" in rows[-1]:
+        found["spread"] = round(float(rows[-1]["mk_spread"]), 5)
+    return found
+
+
+def soup(args, run, models):
+    if args.method == "soup-uniform":
+        return baselines.uniform_soup(models)
+    return baselines.greedy_soup(models, run.held_out_score)
 
 
 def ingredients(args, run):
@@ -361,7 +408,7 @@ def save_preset(plain, preprocessor, target):
     print(f"{target}: {plain.count_params():,} parameters")
 
 
-def record(args, folder, last, best, held_out, step_seconds):
+def record(args, folder, found):
     copies = bookkeeping.copies_of(args, args.method)
     row = {
         "task": args.task,
@@ -375,15 +422,7 @@ def record(args, folder, last, best, held_out, step_seconds):
         **copies,
         "include": (args.include or "") if copies["copies"] else "",
         "seed": args.seed,
-        "score": round(last["score"], 3),
-        "best": round(best, 3),
-        "held_out": round(held_out, 3),
-        "metrics": " ".join(
-            f"{name}={value:.2f}"
-            for name, value in last.items()
-            if name != "score"
-        ),
-        "step_seconds": step_seconds,
+        **{name: found.get(name, "") for name in FIGURES},
         **bookkeeping.where(),
     }
     print("  ".join(f"{key} {value}" for key, value in row.items()))
@@ -395,6 +434,8 @@ def record(args, folder, last, best, held_out, step_seconds):
 # What runs have come to.
 
 
+FIGURES = ("score", "best", "held_out", "metrics", "spread", "mean_loss")
+FIGURES += ("mixed_loss", "step_seconds")
 SETTING = ("preset", "optimizer", "rate", "steps", "batch", "dtype")
 SETTING += ("expansion", "copies", "scale", "include", "backend")
 
@@ -402,8 +443,7 @@ SETTING += ("expansion", "copies", "scale", "include", "backend")
 def table(args):
     """Every setting, and then the best of each method, task by task."""
     path = Path(args.results)
-    names = ("score", "best", "held_out", "step_seconds")
-    scales = dict.fromkeys(names, 1)
+    scales = {name: 1 for name in FIGURES if name != "metrics"}
     bookkeeping.print_table(path, ("task", "method", *SETTING), scales)
     rows = bookkeeping.read_rows(path)
     tasks = [name for name in glue_data.TASKS if name in column(rows, "task")]

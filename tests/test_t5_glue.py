@@ -154,6 +154,13 @@ def test_other_methods(example, preset, tmp_path, method):
     several = method != "baseline"
     assert found["expansion"] == (2 if several else "")
     assert found["copies"] == ("replicate" if "majority" in method else "")
+    assert (found["spread"] != "") == ("majority" in method)
+    if "majority" in method:
+        # Not far apart after four steps, so the losses are not either.
+        assert 0 < found["spread"] < 1
+        losses = found["mean_loss"], found["mixed_loss"]
+        assert losses[0] == pytest.approx(losses[1], rel=0.1)
+        assert losses[0] != losses[1]
     lm = keras_hub.models.T5Seq2SeqLM.from_preset(str(tmp_path / "preset"))
     plain = keras_hub.models.T5Seq2SeqLM.from_preset(str(preset))
     assert lm.count_params() == plain.count_params()
@@ -297,7 +304,7 @@ def test_the_table_takes_what_was_held_out_to_choose(example, tmp_path, capsys):
     ]
     names = ("task", "method", "rate", "score", "held_out")
     for row in rows:
-        empty = dict.fromkeys((*example.SETTING, "best", "step_seconds"), "")
+        empty = dict.fromkeys((*example.SETTING, *example.FIGURES), "")
         example.bookkeeping.append_row(path, empty | dict(zip(names, row)))
     example.main(["table", str(path)])
     lines = capsys.readouterr().out.splitlines()
@@ -322,16 +329,45 @@ def test_metrics_by_hand(example):
     found = example.glue_data.figures(tasks["mrpc"], [1, 1, 0, 0], [1, 0, 0, 0])
     assert found["f1"] == pytest.approx(100 * 2 / 3)
     assert found["accuracy"] == 75
-    assert found["score"] == pytest.approx((75 + 200 / 3) / 2)
     found = example.glue_data.figures(tasks["cola"], [1, 1, 0, 0], [1, 0, 0, 1])
-    assert found == {"matthews": 0, "score": 0}
+    assert found == {"matthews": 0}
     found = example.glue_data.figures(
         tasks["stsb"], [0, 1, 2, 5], [0, 2, 4, 10]
     )
     assert found["pearson"] == pytest.approx(100)
     assert found["spearman"] == pytest.approx(100)
     found = example.glue_data.figures(tasks["stsb"], [0, 1, 2, 5], [3, 3, 3, 3])
-    assert found["score"] == 0
+    assert found == {"pearson": 0, "spearman": 0}
+
+
+def test_mnli_is_evaluated_on_both_of_its_sets(
+    example, preset, tmp_path, monkeypatch
+):
+    rows = {
+        "train": (48, 0),
+        "validation_matched": (9, 1),
+        "validation_mismatched": (11, 2),
+    }
+
+    def pairs(args, split):
+        for row in sentences(*rows[split]):
+            yield {
+                "hypothesis": row["sentence"],
+                "premise": b"it was so",
+                "label": row["label"],
+            }
+
+    monkeypatch.setattr(example.glue_data, "load_rows", pairs)
+    args = example.parse(options(preset, tmp_path, "--task", "mnli"))
+    run = example.Run(args)
+    sizes = {name: len(found.texts) for name, found in run.test.items()}
+    assert sizes == {"_matched": 9, "_mismatched": 11}
+    lm = example.load_preset(args)[0]
+    found = run.evaluation(lm, run.test)()
+    names = ["accuracy_matched", "accuracy_mismatched"]
+    assert sorted(found) == [*names, "score"]
+    assert found["score"] == pytest.approx(np.mean([found[n] for n in names]))
+    assert 0 <= run.held_out_score(lm) <= 100
 
 
 def test_texts_and_labels_are_t5s(example):
