@@ -2,6 +2,7 @@
 
 import csv
 import importlib.util
+import json
 import os
 import time
 from dataclasses import dataclass
@@ -10,6 +11,31 @@ import keras
 import numpy as np
 
 from keras_mk.bench import timing
+
+# Options that may differ from one part of a run to the next.
+FREE = ("calibration_steps", "command", "data_dir", "export", "members")
+FREE += ("output_dir", "results", "steps", "steps_per_execution", "until")
+FREE += ("verbose",)
+
+
+def claim(folder, args):
+    """Makes a run's folder, and stops if it has another run's."""
+    options = {k: str(v) for k, v in vars(args).items() if k not in FREE}
+    path = folder / "options.json"
+    before = json.loads(path.read_text()) if path.exists() else options
+    other = [k for k in options if before.get(k, options[k]) != options[k]]
+    if other:
+        old, new = (
+            " ".join(f"--{k.replace('_', '-')} {found[k]}" for k in other)
+            for found in (before, options)
+        )
+        raise SystemExit(
+            "`--output-dir` must be a new folder, or that of the same run, "
+            f"which then goes on. Received: {folder}, with a run of {old}, "
+            f"and {new}"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(options, indent=2) + "\n")
 
 
 class Checkpoint(keras.callbacks.Callback):

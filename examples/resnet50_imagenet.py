@@ -292,6 +292,7 @@ def train(args):
     recipe = RECIPES[args.recipe]
     images = image_data.load_images(args)
     check(args, images)
+    bookkeeping.claim(folder, args)
 
     def one(method, folder, seed, teacher=None):
         model, done = fit(args, recipe, method, images, folder, seed, teacher)

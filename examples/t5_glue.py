@@ -297,6 +297,11 @@ class Run:
         checkpoint = folder / "last.weights.h5"
         start = bookkeeping.restore(model, checkpoint, args.evaluate_every)
         rounds = args.steps // args.evaluate_every
+        if start > rounds:
+            raise SystemExit(
+                f"The run in {folder} is at step {start * args.evaluate_every}"
+                f" already. Received: --steps {args.steps}"
+            )
         bookkeeping.keep_rows(folder / "log.csv", start)
         print(f"{folder}: {method}, from step {start * args.evaluate_every}")
         if start < rounds:
@@ -329,7 +334,7 @@ class Run:
 def train(args):
     folder = Path(args.output_dir)
     run = Run(args)
-    folder.mkdir(parents=True, exist_ok=True)
+    bookkeeping.claim(folder, args)
     is_soup = args.method.startswith("soup")
     if is_soup:
         models = ingredients(args, run)

@@ -384,6 +384,20 @@ def test_texts_and_labels_are_t5s(example):
     assert tasks["wnli"].labels[1] == "entailment"
 
 
+def test_a_folder_has_one_run(example, preset, tmp_path):
+    steps = ["--steps", "2", "--evaluate-every", "1", "--no-export"]
+    more = ["--method", "baseline"]
+    example.main(options(preset, tmp_path, *steps, *more))
+    result = (tmp_path / "result.json").read_text()
+    for other in (["--seed", "1"], ["--task", "cola"]):
+        with pytest.raises(SystemExit, match=f"with a run of {other[0]}"):
+            example.main(options(preset, tmp_path, *steps, *more, *other))
+    more += ["--steps", "1"]
+    with pytest.raises(SystemExit, match="at step 2 already"):
+        example.main(options(preset, tmp_path, *steps, *more))
+    assert (tmp_path / "result.json").read_text() == result
+
+
 def test_errors(example, preset, tmp_path):
     with pytest.raises(SystemExit, match="could not be loaded"):
         example.main(options(tmp_path / "none", tmp_path))
