@@ -553,7 +553,9 @@ def add_train(command):
     command.add_argument(
         "--export", action=argparse.BooleanOptionalAction, default=True
     )
-    command.add_argument("--dtype", default="float32", help="mixed_bfloat16")
+    command.add_argument(
+        "--dtype", choices=["float32", "mixed_bfloat16"], default="float32"
+    )
     command.add_argument("--seed", type=int, default=0)
     command.add_argument("--verbose", type=int, default=1)
 

@@ -198,14 +198,19 @@ def test_mixed_precision(example, preset, tmp_path):
     found = json.loads((tmp_path / "result.json").read_text())
     assert found["dtype"] == "mixed_bfloat16"
     args = example.parse(options(preset, tmp_path, *more))
-    trained = example.load_preset(args)[0]
+    trained = example.expanded(args, example.load_preset(args)[0])
     assert trained.backbone.compute_dtype == "bfloat16"
+    example.compile_model(args, trained)
+    example.bookkeeping.restore(trained, tmp_path / "last.weights.h5", 1)
+    expected = keras_mk.collapse(trained).get_weights()
     # What ships is float32, and opens without being told so.
     shipped = keras_hub.models.T5Seq2SeqLM.from_preset(str(tmp_path / "preset"))
     assert shipped.backbone.compute_dtype == "float32"
-    for x, y in zip(shipped.get_weights(), trained.get_weights(), strict=True):
+    before = example.load_lm(str(preset)).get_weights()
+    for x, y in zip(shipped.get_weights(), expected, strict=True):
         assert x.dtype == y.dtype == "float32"
-        np.testing.assert_allclose(x, y, atol=0.1)
+        np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-7)
+    assert any(np.any(x != y) for x, y in zip(before, expected))
 
 
 def test_only_some_layers(example, preset, tmp_path):
