@@ -100,6 +100,7 @@ def log(folder):
     ]
 
 
+@pytest.mark.slow
 def test_trains_resumes_and_ships(example, preset, tmp_path, capsys):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     results = tmp_path / "results.csv"
@@ -143,6 +144,7 @@ def test_trains_resumes_and_ships(example, preset, tmp_path, capsys):
     assert chart.stat().st_size > 1000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["baseline", "adv-majority", "soup-greedy"])
 def test_other_methods(example, preset, tmp_path, method):
     steps = ["--steps", "4", "--evaluate-every", "2", "--no-export"]
@@ -166,6 +168,7 @@ def test_other_methods(example, preset, tmp_path, method):
     assert lm.count_params() == plain.count_params()
 
 
+@pytest.mark.slow
 def test_a_soup_of_finished_runs(example, preset, tmp_path):
     steps = ["--steps", "2", "--evaluate-every", "2", "--no-export"]
     members = [tmp_path / name for name in ("a", "b")]
@@ -189,6 +192,7 @@ def test_a_soup_of_finished_runs(example, preset, tmp_path):
         example.main(options(preset, soup, *steps, *more, str(tmp_path / "c")))
 
 
+@pytest.mark.slow
 def test_mixed_precision(example, preset, tmp_path):
     more = ["--steps", "2", "--evaluate-every", "1", "--no-export"]
     more += ["--dtype", "mixed_bfloat16"]
