@@ -231,7 +231,7 @@ def moved(optimizer, expansion):
 
 
 @pytest.mark.parametrize("expansion", [2, 3])
-@pytest.mark.parametrize("name", ["Adam", "Adafactor"])
+@pytest.mark.parametrize("name", ["Adam", "AdamW", "Adafactor"])
 def test_adaptive_optimizers_move_the_average_less(name, expansion):
     """By E[p] / sqrt(E[p**2]), whatever the rate."""
 
