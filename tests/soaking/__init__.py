@@ -1,0 +1,1 @@
+"""Random networks, and what must hold for each of them."""
