@@ -2,6 +2,7 @@
 
 import inspect
 import random
+from collections.abc import Iterable
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -88,7 +89,7 @@ def forget_attribute(layer: Any, name: str) -> None:
         layer._self_unconditional_dependency_names.pop(name, None)
 
 
-def forget_arguments(layer: Any, names: tuple[str, ...]) -> None:
+def forget_arguments(layer: Any, names: Iterable[str]) -> None:
     """Takes arguments from the config that Keras makes of a constructor call.
 
     It stands for `get_config` on layers that do not define one.
@@ -205,9 +206,9 @@ def config_as(layer: Any, cls: type) -> dict[str, Any]:
 
     Without what `compile` was told, which may hold what cannot be saved.
     """
-    view = object.__new__(cls)
+    view: Any = object.__new__(cls)
     vars(view).update(vars(layer), compiled=False)
-    inner = serialization_lib.serialize_dict(view.get_config())  # type: ignore[attr-defined]
+    inner = serialization_lib.serialize_dict(view.get_config())
     config = serialization_lib.serialize_with_public_class(cls, inner) or {
         "module": cls.__module__,
         "class_name": cls.__name__,
@@ -228,7 +229,7 @@ def sharing_objects() -> Iterator[None]:
 
 @contextmanager
 def preserved_random_state() -> Iterator[None]:
-    """Leaves the global random state, which layers draw seeds from, as it was."""
+    """Leaves the global state, which layers draw seeds from, as it was."""
     python, legacy = random.getstate(), np.random.get_state()
     generator = global_state.get_global_attribute(GLOBAL_SEED_GENERATOR)
     state = None if generator is None else ops.convert_to_numpy(generator.state)

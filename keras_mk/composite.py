@@ -54,20 +54,19 @@ class Expanded(_Disguised):
     """Mixin of a composite with majority-kernel layers inside."""
 
     def get_config(self) -> dict[str, Any]:
-        recipe = {
-            f.key: {"expansion": f.layer.expansion, "seed": f.layer.seed}
-            for f in walk(self)
-            if isinstance(f.layer, MajorityKernel)
-        }
-        return {**super().get_config(), "recipe": recipe}
+        return {**super().get_config(), "recipe": _recipe(self)}
 
     @classmethod
     def follow(cls, composite: Any, config: dict[str, Any]) -> None:
+        recipe = config["recipe"]
         found = {f.key: f.layer for f in walk(composite)}
-        for key, item in config["recipe"].items():
+        # A composite may show some of its layers, which are converted already.
+        shown = _recipe(composite)
+        if any(recipe.get(key) != item for key, item in shown.items()):
+            make_plain(composite)
+        for key, item in recipe.items():
             layer = found.get(key)
             if isinstance(layer, MajorityKernel):
-                # A composite may show some of its layers.
                 continue
             expansion, seed = item["expansion"], item["seed"]
             check_expansion(expansion)
@@ -91,6 +90,15 @@ class Collapsed(_Disguised):
     @classmethod
     def follow(cls, composite: Any, config: dict[str, Any]) -> None:
         make_plain(composite)
+
+
+def _recipe(composite: Any) -> dict[str, Any]:
+    """How the layers of a composite that have copies are converted."""
+    return {
+        f.key: {"expansion": f.layer.expansion, "seed": f.layer.seed}
+        for f in walk(composite)
+        if isinstance(f.layer, MajorityKernel)
+    }
 
 
 def _described(layer: Any) -> str:

@@ -121,13 +121,14 @@ class MajorityKernel(keras.layers.Layer):
         self, layer_call: Any, *args: Any, **kwargs: Any
     ) -> Any:
         """Draws before, so that the recomputation mixes as the call did."""
-        if not self._draws(kwargs.get("training")):
-            return super().rematerialized_call(layer_call, *args, **kwargs)
-        state = self._draw()
+        training = kwargs.get("training")
+        state = self._draw() if self._draws(training) else None
 
         def call(*args: Any, **kwargs: Any) -> Any:
+            # JAX would make a tensor of it.
+            known = {"training": training} if "training" in kwargs else {}
             with self._in_call.drawing(state):
-                return layer_call(*args, **kwargs)
+                return layer_call(*args, **{**kwargs, **known})
 
         return super().rematerialized_call(call, *args, **kwargs)
 
@@ -164,7 +165,12 @@ class MajorityKernel(keras.layers.Layer):
         }
 
     def _draws(self, training: bool | None) -> bool:
-        return bool(training) and self.trainable and self.expansion > 1
+        if not self.trainable or self.expansion == 1:
+            return False
+        if training is None or isinstance(training, (bool, int)):
+            return bool(training)
+        self._refuse_to_be_rematerialized()
+        return bool(training)
 
     def _draw(self) -> Any:
         """The seed state of the mixtures of this call.
@@ -177,11 +183,21 @@ class MajorityKernel(keras.layers.Layer):
         drawn = internals.kept_in_this_call("keras_mk_drawn")
         if self in drawn and not internals.is_called(self):
             return drawn[self]
-        around = internals.rematerialized_caller(self)
-        if around is not None:
-            raise _unsupported_remat(self.name, around.name)
+        self._refuse_to_be_rematerialized()
         drawn[self] = self.mixing_seed_generator.next()
         return drawn[self]
+
+    def _refuse_to_be_rematerialized(self) -> None:
+        """The backward pass would call it again, and draw another mixture."""
+        around = internals.rematerialized_caller(self)
+        if around is not None:
+            raise ValueError(
+                f"Layer '{self.name}' cannot mix its copies inside of "
+                f"'{around.name}', which was made in a `keras.RematScope`: it "
+                "would draw other mixtures when the backward pass calls "
+                f"'{around.name}' again. Make '{around.name}' outside of the "
+                "scope; the majority-kernel layers may be made in it."
+            )
 
     def _kernel_read_outside(self, name: str) -> Any:
         """A kernel for who reads it outside of this layer's `call`.
@@ -230,9 +246,11 @@ class MajorityKernel(keras.layers.Layer):
             raise ValueError(
                 f"Layer '{self.name}' expected the saved variables "
                 f"{sorted(expected)}: the copies of its kernels, the other "
-                "weights by number, and the seed state. The file may have been "
-                "saved by a plain layer or with another `expansion`. "
-                f"Received: {sorted(store.keys())}"
+                "weights by number, and the seed state. Weights of the plain "
+                "architecture are loaded with "
+                "`keras_mk.load_plain_weights(model, path)`; a model with "
+                "another `expansion` needs to be expanded alike. Received: "
+                f"{sorted(store.keys()) or 'the weights of a plain layer'}"
             )
         for name, variable in variables.items():
             variable.assign(store[name])
@@ -335,13 +353,4 @@ def _unsupported(who: str, what: str) -> ValueError:
         f"{who} does not support {what}: it would change one kernel, and a "
         "majority-kernel layer trains several copies of it. Collapse the model "
         "to its plain layers first, with `keras_mk.collapse(model)`."
-    )
-
-
-def _unsupported_remat(who: str, around: str) -> ValueError:
-    return ValueError(
-        f"Layer '{who}' cannot mix its copies inside of '{around}', which was "
-        "made in a `keras.RematScope`: the backward pass would call it again "
-        f"and draw another mixture. Make '{around}' outside of the scope; the "
-        "majority-kernel layers themselves may be made in it."
     )
