@@ -1,6 +1,8 @@
 """Everything that touches `keras.src` or a private name of Keras."""
 
 import inspect
+import random
+from collections.abc import Iterable
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -8,11 +10,16 @@ from typing import Any
 import keras
 import numpy as np
 from keras import ops
+from keras.src.backend.common import global_state
+from keras.src.backend.common.symbolic_scope import in_symbolic_scope
+from keras.src.backend.common.variables import get_autocast_scope
 from keras.src.export import export_utils
 from keras.src.losses.loss import unscale_loss_for_distribution
 from keras.src.models.functional import Functional
+from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
 from keras.src.saving import object_registration
 from keras.src.saving import saving_lib
+from keras.src.saving import serialization_lib
 from keras.src.trainers import data_adapters
 from keras.src.utils import tracking
 
@@ -49,6 +56,20 @@ def replace_variables(
     variables[:] = [*rest[:at], *new, *rest[at:]]
 
 
+def set_trainable(layer: Any, trainable: bool) -> None:
+    """Of the layer itself: not of its variables, nor of layers in it."""
+    layer._trainable = trainable
+
+
+def trainables(layer: Any) -> list[Any]:
+    """The layer's own variables that training can change, frozen or not."""
+    return list(layer._trainable_variables)
+
+
+def seed_generators(layer: Any) -> list[Any]:
+    return list(layer._seed_generators)
+
+
 def untrack(layer: Any, value: Any) -> None:
     """Takes a seed generator from a layer."""
     layer._tracker.untrack(value)
@@ -68,7 +89,7 @@ def forget_attribute(layer: Any, name: str) -> None:
         layer._self_unconditional_dependency_names.pop(name, None)
 
 
-def forget_arguments(layer: Any, names: tuple[str, ...]) -> None:
+def forget_arguments(layer: Any, names: Iterable[str]) -> None:
     """Takes arguments from the config that Keras makes of a constructor call.
 
     It stands for `get_config` on layers that do not define one.
@@ -125,9 +146,101 @@ def shows_its_layers(layer: Any) -> bool:
     return type(layer) in wrappers
 
 
+def caller() -> Any:
+    """The layer whose `__call__` or `build` this runs in, or `None`."""
+    scopes = global_state.get_global_attribute("name_scope_stack")
+    return scopes[-1].caller if scopes else None
+
+
+def is_called(layer: Any) -> bool:
+    """Whether the layer's `call` runs within its own `__call__`."""
+    return caller() is layer
+
+
+def rematerialized_caller(layer: Any) -> Any:
+    """The layer around this one that is called again for its gradient."""
+    scopes = global_state.get_global_attribute("name_scope_stack") or []
+    for scope in scopes:
+        around = scope.caller
+        if around is layer or not isinstance(around, keras.layers.Layer):
+            continue
+        mode = around._remat_mode
+        if mode is None or mode.mode in (None, "activations"):
+            continue
+        if mode.mode != "list_of_layers" or around.name in mode.layer_names:
+            return around
+    return None
+
+
+def kept_in_this_call(name: str) -> dict[Any, Any]:
+    """A dict that lives as long as the outermost layer's `__call__`.
+
+    Outside of one, and where Keras only looks for shapes, it is a new one.
+    """
+    context = global_state.get_global_attribute("current_call_ctx")
+    if context is None or in_symbolic_scope():
+        return {}
+    kept: dict[Any, Any] = vars(context).setdefault(name, {})
+    return kept
+
+
+def training_in_this_call() -> bool | None:
+    """The `training` that a layer called now would be given."""
+    context = global_state.get_global_attribute("current_call_ctx")
+    return None if context is None else context.get_value("training")
+
+
+def autocast(value: Any) -> Any:
+    """Casts as Keras casts a variable that is read in this place."""
+    scope = get_autocast_scope()
+    return value if scope is None else scope.maybe_cast(value)
+
+
 def saved_children(layer: Any) -> Iterator[tuple[str, Any]]:
     """Attributes in the order in which Keras saves them, on any backend."""
     yield from saving_lib._walk_saveable(layer)
+
+
+def config_as(layer: Any, cls: type) -> dict[str, Any]:
+    """What Keras would save of a layer if it were of another class.
+
+    Without what `compile` was told, which may hold what cannot be saved.
+    """
+    view: Any = object.__new__(cls)
+    vars(view).update(vars(layer), compiled=False)
+    inner = serialization_lib.serialize_dict(view.get_config())
+    config = serialization_lib.serialize_with_public_class(cls, inner) or {
+        "module": cls.__module__,
+        "class_name": cls.__name__,
+        "config": inner,
+        "registered_name": object_registration.get_registered_name(cls),
+    }
+    serialization_lib.get_build_and_compile_config(view, config)
+    found: dict[str, Any] = config
+    return found
+
+
+@contextmanager
+def sharing_objects() -> Iterator[None]:
+    """Serialises what is shared as shared, and revives it so."""
+    with serialization_lib.ObjectSharingScope():
+        yield
+
+
+@contextmanager
+def preserved_random_state() -> Iterator[None]:
+    """Leaves the global state, which layers draw seeds from, as it was."""
+    python, legacy = random.getstate(), np.random.get_state()
+    generator = global_state.get_global_attribute(GLOBAL_SEED_GENERATOR)
+    state = None if generator is None else ops.convert_to_numpy(generator.state)
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(legacy)
+        if generator is not None:
+            generator.state.assign(state)
+        global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, generator)
 
 
 def register_alias(cls: type, registered_name: str) -> None:
@@ -179,6 +292,19 @@ def transfer_state(source: Any, target: Any) -> None:
         )
     finally:
         assets.close()
+
+
+def give_names(source: Any, target: Any) -> None:
+    """Gives a layer and its variables the names and paths of another."""
+    target.name, target._path = source.name, source._path
+    target._parent_path = source._parent_path
+    for variable, copy in zip(own_variables(source), own_variables(target)):
+        copy._name, copy._path = variable.name, variable._path
+
+
+def give_dtype_policy(source: Any, target: Any) -> None:
+    if target._dtype_policy != source._dtype_policy:
+        target._dtype_policy = source._dtype_policy
 
 
 def share_preprocessor(source: Any, target: Any) -> None:

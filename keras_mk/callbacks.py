@@ -71,7 +71,7 @@ class SamplingCheck(keras.callbacks.Callback):
         ]
 
     def _count_draws(self) -> int:
-        states = [layer.seed_generator.state for layer in self._layers()]
+        states = [layer.mixing_seed_generator.state for layer in self._layers()]
         return sum(int(ops.convert_to_numpy(state)[1]) for state in states)
 
 

@@ -8,13 +8,9 @@ import numpy as np
 
 from keras_mk import _keras_internals as internals
 from keras_mk import composite
-from keras_mk import convert
-from keras_mk import registry
 from keras_mk.copy_model import copy_model
-from keras_mk.layers import MKMultiHeadAttention
-from keras_mk.layers.majority_kernel import MajorityKernel
+from keras_mk.copy_model import has_majority
 from keras_mk.validation import check_model
-from keras_mk.walk import walk
 
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5, "float16": 5e-3}
 
@@ -47,28 +43,13 @@ def collapse(model: keras.Model, verify: Any = None) -> keras.Model:
     ('Dense', 36)
     """
     check_majority(model)
-    plain = _made_plain(copy_model(model))
+    plain = copy_model(model)
+    composite.make_plain(plain)
     # Once more, so that what is returned was made by Keras alone.
     plain = copy_model(plain)
     if verify is not None:
         _verify(model, plain, verify)
     return plain
-
-
-def _made_plain(model: keras.Model) -> keras.Model:
-    """Turns every layer of a model plain, in place."""
-    places = [model, *(f.layer for f in walk(model))]
-    for layer in places:
-        if isinstance(layer, MajorityKernel):
-            convert.to_plain(layer, registry.plain_class_of(layer))
-    for layer in places:
-        if isinstance(layer, composite.Expanded):
-            composite.become_plain(layer)
-        if isinstance(layer, MKMultiHeadAttention):
-            del layer.expansion
-            internals.change_class(layer, keras.layers.MultiHeadAttention)
-    internals.refresh_tracking(model)
-    return model
 
 
 def check_majority(model: Any) -> None:
@@ -79,13 +60,11 @@ def check_majority(model: Any) -> None:
             f"Model '{model.name}' has no majority-kernel layer: it is plain "
             "already. `keras_mk.expand(model)` makes one that has."
         )
-
-
-def has_majority(model: Any) -> bool:
-    return any(
-        isinstance(layer, MajorityKernel)
-        for layer in internals.flatten_layers(model)
-    )
+    if not model.built:
+        raise ValueError(
+            f"Model '{model.name}' is not built, so that it has no kernels to "
+            "average. Call it on a batch, or `model.build(input_shape)`, first."
+        )
 
 
 def largest_difference(ours: Any, theirs: Any) -> float:

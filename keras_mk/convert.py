@@ -12,7 +12,7 @@ import numpy as np
 from keras import ops
 
 from keras_mk import _keras_internals as internals
-from keras_mk.layers.majority_kernel import AveragedOverCopies
+from keras_mk.layers.averaged_over_copies import AveragedOverCopies
 from keras_mk.layers.majority_kernel import MajorityKernel
 
 Values = Callable[[str, Any], Sequence[Any]]
@@ -39,7 +39,7 @@ def to_majority(
         seed: Seed of the mixtures.
         values: From a kernel's name and value, the values of its copies.
     """
-    olds = {name: _plain_kernel(layer, name) for name in mk_class.kernel_names}
+    olds = {name: plain_kernel(layer, name) for name in mk_class.kernel_names}
     internals.change_class(layer, mk_class)
     with internals.unlocked(layer):
         layer.start_majority(expansion, seed)
@@ -61,7 +61,7 @@ def to_majority(
 
 def to_plain(layer: Any, plain_class: type) -> None:
     """Puts the average of the copies back into one kernel."""
-    names = layer.kernel_names
+    names = layer.kernel_names if layer.built else ()
     averages = {
         name: (
             getattr(layer, f"{name}s"),
@@ -71,10 +71,12 @@ def to_plain(layer: Any, plain_class: type) -> None:
     }
     layer.end_majority()
     internals.change_class(layer, plain_class)
-    internals.forget_arguments(layer, ("expansion", "seed"))
+    if not layer.built:
+        return
     with internals.unlocked(layer):
         for name, (copies, average) in averages.items():
             kernel = _add_variable(layer, name, average, copies[0])
+            kernel.trainable = any(copy.trainable for copy in copies)
             shared = copies[0].regularizer
             if shared is not None:
                 kernel.regularizer = shared.regularizer
@@ -83,7 +85,8 @@ def to_plain(layer: Any, plain_class: type) -> None:
             _set_kernel(layer, name, kernel)
 
 
-def _plain_kernel(layer: Any, name: str) -> Any:
+def plain_kernel(layer: Any, name: str) -> Any:
+    """The variable of a plain layer that its class calls so."""
     attributes = vars(layer)
     for attribute in (f"_{name}", name):
         if attribute in attributes:

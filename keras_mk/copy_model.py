@@ -1,9 +1,15 @@
 """A copy of a model."""
 
+from typing import Any
+
 import keras
 
 from keras_mk import _keras_internals as internals
-from keras_mk.composite import plain_type
+from keras_mk import composite
+from keras_mk.layers.majority_kernel import MajorityKernel
+from keras_mk.state import give_state
+from keras_mk.trainability import thawed
+from keras_mk.walk import walk
 
 
 def copy_model(model: keras.Model) -> keras.Model:
@@ -11,17 +17,25 @@ def copy_model(model: keras.Model) -> keras.Model:
 
     Not by `clone_model`, which enters only Sequential and Functional models,
     nor with `get_weights`, which leaves vocabularies behind. The copy is not
-    compiled. A KerasHub task shares its preprocessor with its copy.
+    compiled. A KerasHub task shares its preprocessor with its copy. The global
+    random state stays where it was.
     """
-    custom_objects = {cls.__name__: cls for cls in custom_classes(model)}
+    classes = custom_classes(model)
     try:
-        config = keras.saving.serialize_keras_object(model)
-        config.pop("compile_config", None)
-        copy = keras.saving.deserialize_keras_object(
-            config, custom_objects=custom_objects, safe_mode=False
-        )
-        internals.uncompile(copy)
-        internals.transfer_state(model, copy)
+        with internals.preserved_random_state():
+            with internals.sharing_objects():
+                config = internals.config_as(model, type(model))
+            config.pop("compile_config", None)
+            with internals.sharing_objects():
+                copy = keras.saving.deserialize_keras_object(
+                    _naming_modules(thawed(config), classes),
+                    custom_objects=_by_name(classes),
+                    safe_mode=False,
+                )
+            internals.uncompile(copy)
+            if not has_majority(model):
+                _keep_plain(copy)
+            give_state(model, copy)
     except OSError:
         raise
     except Exception as error:
@@ -36,14 +50,66 @@ def copy_model(model: keras.Model) -> keras.Model:
     return copy
 
 
+def has_majority(model: Any) -> bool:
+    return any(
+        isinstance(layer, MajorityKernel)
+        for layer in internals.flatten_layers(model)
+    )
+
+
 def custom_classes(model: keras.Model) -> list[type]:
     """The classes in a model that Keras cannot find by itself.
 
     Those of this package count, as long as a model has them.
     """
-    classes = {plain_type(layer) for layer in internals.flatten_layers(model)}
+    classes = {
+        composite.plain_type(layer) for layer in internals.flatten_layers(model)
+    }
     return [
         cls
         for cls in classes
         if not cls.__module__.startswith(("keras.", "keras_hub."))
     ]
+
+
+def _keep_plain(copy: keras.Model) -> None:
+    """Mends the copy of a plain model whose constructor makes copies."""
+    made = {f.key for f in walk(copy) if isinstance(f.layer, MajorityKernel)}
+    hiding = composite.hiding_parents(copy, made)
+    composite.make_plain(copy)
+    for parent in hiding:
+        composite.become(composite.Collapsed, parent)
+
+
+def _by_name(classes: list[type]) -> dict[str, type]:
+    """Each class by a name that no other has, and by its own as well."""
+    names: dict[str, type] = {cls.__name__: cls for cls in classes}
+    for cls in classes:
+        other = names.setdefault(f"{cls.__module__}>{cls.__name__}", cls)
+        if other is not cls:
+            raise ValueError(
+                f"it has layers of two classes that are both called "
+                f"'{cls.__module__}.{cls.__name__}'. Rename one of them."
+            )
+    return names
+
+
+def _naming_modules(config: Any, classes: list[type]) -> Any:
+    """A config in which unregistered classes are named with their modules.
+
+    By their name alone, two of one name would be taken for one.
+    """
+    names = {(cls.__module__, cls.__name__) for cls in classes}
+
+    def renamed(config: Any) -> Any:
+        if isinstance(config, list):
+            return [renamed(item) for item in config]
+        if not isinstance(config, dict):
+            return config
+        items = {key: renamed(value) for key, value in config.items()}
+        module, name = items.get("module"), items.get("class_name")
+        if items.get("registered_name") == name and (module, name) in names:
+            items["registered_name"] = f"{module}>{name}"
+        return items
+
+    return renamed(config)

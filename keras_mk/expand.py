@@ -91,16 +91,7 @@ def expand(
     seed = random.randrange(2**31) if seed is None else seed
     result = copy_model(model)
     places = {f.key: f for f in walk(result)}
-    hidden: dict[int, Any] = {}
-    for key in keys:
-        for parent in places[key].parents:
-            if not internals.shows_its_layers(parent):
-                hidden.setdefault(id(parent), parent)
-                break
-    plain_configs = {
-        identity: keras.saving.serialize_keras_object(parent)
-        for identity, parent in hidden.items()
-    }
+    hiding = composite.hiding_parents(result, set(keys))
     for key in keys:
         layer = places[key].layer
         mk_class = registry.mk_class_of(layer)
@@ -108,9 +99,8 @@ def expand(
         layer_seed = hashing.derive_seed(seed, key)
         values = _values(layer, mk_class, expansion, layer_seed, copies, scale)
         convert.to_majority(layer, mk_class, expansion, layer_seed, values)
-    for identity, parent in hidden.items():
-        plain_configs[identity].pop("compile_config", None)
-        composite.become_expanded(parent, plain_configs[identity])
+    for parent in hiding:
+        composite.become(composite.Expanded, parent)
     internals.refresh_tracking(result)
     return result
 

@@ -1,13 +1,16 @@
 """Weights of the plain architecture put into an expanded model."""
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import keras
 
 from keras_mk import _keras_internals as internals
+from keras_mk import convert
 from keras_mk.collapse import collapse
 from keras_mk.layers.majority_kernel import MajorityKernel
+from keras_mk.walk import Found
 from keras_mk.walk import walk
 
 
@@ -36,23 +39,38 @@ def load_plain_weights(mk_model: keras.Model, path: str | os.PathLike) -> None: 
     plain = collapse(mk_model)
     plain.load_weights(path)
     sources = {f.key: f.layer for f in walk(plain)}
-    for f in walk(mk_model):
-        _assign(f.layer, sources[f.key])
-
-
-def _assign(layer: Any, plain: Any) -> None:
     values = [
-        keras.ops.convert_to_numpy(v) for v in internals.own_variables(plain)
+        pair for f in walk(mk_model) for pair in _values(f, sources[f.key])
     ]
-    if isinstance(layer, MajorityKernel):
-        kernels = [getattr(layer, f"{name}s") for name in layer.kernel_names]
-        copies = {id(v) for group in kernels for v in group}
-        for group, value in zip(kernels, values):
-            for variable in group:
-                variable.assign(value)
-        values = values[len(kernels) :]
-    else:
-        copies = set()
-    others = [v for v in internals.own_variables(layer) if id(v) not in copies]
-    for variable, value in zip(others, values, strict=True):
+    for variable, value in values:
+        if variable.shape != value.shape:
+            raise ValueError(
+                f"Variable '{variable.path}' has the shape {variable.shape}, "
+                f"that of the plain layer {value.shape}. Nothing was loaded."
+            )
+    for variable, value in values:
         variable.assign(value)
+
+
+def _values(found: Found, plain: Any) -> Iterator[tuple[Any, Any]]:
+    """The variables of a layer, each with its value."""
+    layer, names = found.layer, ()
+    if isinstance(found.layer, MajorityKernel) and found.layer.built:
+        names = found.layer.kernel_names
+    groups = [getattr(layer, f"{name}s") for name in names]
+    kernels = [convert.plain_kernel(plain, name) for name in names]
+    for group, kernel in zip(groups, kernels):
+        value = keras.ops.convert_to_numpy(kernel)
+        yield from ((variable, value) for variable in group)
+    copies = [variable for group in groups for variable in group]
+    for variable, other in zip(
+        _without(internals.own_variables(layer), copies),
+        _without(internals.own_variables(plain), kernels),
+        strict=True,
+    ):
+        yield variable, keras.ops.convert_to_numpy(other)
+
+
+def _without(variables: list[Any], others: list[Any]) -> list[Any]:
+    taken = {id(variable) for variable in others}
+    return [variable for variable in variables if id(variable) not in taken]

@@ -145,7 +145,7 @@ def test_seeds_move_once():
     model.compile("sgd", "mse", metrics=["mae"])
     model.fit(x, y, batch_size=4, verbose=0)
     layer = inner.layers[0]
-    assert int(to_numpy(layer.seed_generator.state)[1]) == 3
+    assert int(to_numpy(layer.mixing_seed_generator.state)[1]) == 3
 
 
 def test_statistics_move_once():

@@ -188,9 +188,9 @@ def test_wrong_arguments(capsys, tmp_path, arguments):
 
 def counters(model):
     return [
-        int(to_numpy(layer.seed_generator.state)[1])
+        int(to_numpy(layer.mixing_seed_generator.state)[1])
         for layer in model.layers
-        if hasattr(layer, "seed_generator")
+        if hasattr(layer, "mixing_seed_generator")
     ]
 
 

@@ -112,8 +112,8 @@ def test_there_and_back(case, tmp_path):
     assert_close(outputs(other, data), trained, 0)
     for ours, theirs in zip(mk_layers(loaded), mk_layers(model), strict=True):
         np.testing.assert_array_equal(
-            to_numpy(ours.seed_generator.state),
-            to_numpy(theirs.seed_generator.state),
+            to_numpy(ours.mixing_seed_generator.state),
+            to_numpy(theirs.mixing_seed_generator.state),
         )
 
     # Collapsed, it is the plain architecture.

@@ -70,7 +70,7 @@ def test_agreement_by_hand():
 def test_sharpness_by_hand():
     copies = np.array([[1.0, 0, -1], [0, 2, 1]])
     model = linear(copies)
-    seeds = to_numpy(model.layers[0].seed_generator.state)
+    seeds = to_numpy(model.layers[0].mixing_seed_generator.state)
     found = diagnostics.sharpness(model, X, Y, loss="mse", draws=60)
     # The loss is quadratic and p uniform on [0, 1]: variance 1/12 each.
     spread = (copies[0] - copies[1]) ** 2 / 12
@@ -80,7 +80,7 @@ def test_sharpness_by_hand():
     mean = np.mean((X @ copies.mean(0)[:, None] - Y) ** 2)
     assert found.mean_loss == pytest.approx(mean, rel=1e-5)
     np.testing.assert_array_equal(
-        to_numpy(model.layers[0].seed_generator.state), seeds
+        to_numpy(model.layers[0].mixing_seed_generator.state), seeds
     )
 
 

@@ -27,7 +27,7 @@ def biases(layer):
 
 
 def counter(layer):
-    return int(to_numpy(layer.seed_generator.state)[1])
+    return int(to_numpy(layer.mixing_seed_generator.state)[1])
 
 
 def mixed_by_hand(layer, name, step, stream=0):

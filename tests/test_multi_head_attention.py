@@ -97,7 +97,7 @@ def test_training_samples_every_projection():
     second = to_numpy(layer(*inputs(), training=True))
     assert np.abs(first - second).max() > 1e-3
     for projection in projections(layer):
-        assert int(to_numpy(projection.seed_generator.state)[1]) == 2
+        assert int(to_numpy(projection.mixing_seed_generator.state)[1]) == 2
 
 
 def test_gate_is_a_majority_kernel_layer():

@@ -281,9 +281,9 @@ def test_ways_to_run(options):
             x, y, batch_size=8, shuffle=False, epochs=2, verbose=0
         ).history
         states = [
-            to_numpy(layer.seed_generator.state)[1]
+            to_numpy(layer.mixing_seed_generator.state)[1]
             for layer in model.layers
-            if hasattr(layer, "seed_generator")
+            if hasattr(layer, "mixing_seed_generator")
         ]
         assert states == [8, 8, 8]
         return history["loss"]
@@ -346,7 +346,7 @@ def test_shared_layer_draws_at_each_call():
     model.compile("sgd", "mse")
     x = np.ones((4, 4), "float32")
     model.fit([x, x], x, verbose=0)
-    assert to_numpy(layer.seed_generator.state)[1] == 2
+    assert to_numpy(layer.mixing_seed_generator.state)[1] == 2
     assert len(model.trainable_variables) == 4
 
 
@@ -412,7 +412,7 @@ def test_inference_and_evaluation_never_warn_or_draw():
     model.predict(x, verbose=0)
     model(x)
     assert all(
-        to_numpy(layer.seed_generator.state)[1] == 0
+        to_numpy(layer.mixing_seed_generator.state)[1] == 0
         for layer in model.layers
-        if hasattr(layer, "seed_generator")
+        if hasattr(layer, "mixing_seed_generator")
     )

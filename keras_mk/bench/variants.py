@@ -37,7 +37,7 @@ def _obvious(
     kernels = {}
     for name in layer.kernel_names:
         copies = ops.stack(layer._copy_values(name))
-        drawn = exponentials(tuple(copies.shape), layer.seed_generator)
+        drawn = exponentials(tuple(copies.shape), layer.mixing_seed_generator)
         p = drawn / ops.sum(drawn, axis=0)
         kernels[name] = ops.sum(copies * p, axis=0)
     return kernels

@@ -102,7 +102,7 @@ def mix_into(
             for name in each.layer.kernel_names:
                 own = hashing.derive_seed(seed, f"{each.key}/{name}")
                 state = ops.convert_to_tensor(
-                    [own, draw], each.layer.seed_generator.state.dtype
+                    [own, draw], each.layer.mixing_seed_generator.state.dtype
                 )
                 copies = [v.value for v in getattr(each.layer, f"{name}s")]
                 mixed = mixing.sampled_mixture(copies, state)

@@ -13,11 +13,11 @@ from keras_mk import _keras_internals as internals
 from keras_mk.baselines.ensemble import Ensemble
 from keras_mk.collapse import check_majority
 from keras_mk.collapse import collapse
-from keras_mk.collapse import has_majority
 from keras_mk.collapse import largest
 from keras_mk.collapse import tolerance_of
 from keras_mk.copy_model import copy_model
 from keras_mk.copy_model import custom_classes
+from keras_mk.copy_model import has_majority
 from keras_mk.export import child
 from keras_mk.export import place
 from keras_mk.export import runtimes

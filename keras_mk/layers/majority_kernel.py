@@ -14,6 +14,7 @@ from keras import ops
 from keras_mk import _keras_internals as internals
 from keras_mk import mixing
 from keras_mk.layers import rules
+from keras_mk.layers.averaged_over_copies import AveragedOverCopies
 from keras_mk.layers.initializing import initializer_of_copy
 from keras_mk.validation import check_expansion
 from keras_mk.validation import check_seed
@@ -38,7 +39,9 @@ class MajorityKernel(keras.layers.Layer):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         for name in cls.kernel_names:
-            setattr(cls, name, _effective_kernel(name))
+            # Layers read what `build` assigned under either name.
+            for attribute in (name, f"_{name}"):
+                setattr(cls, attribute, _effective_kernel(name, attribute))
             setattr(cls, f"{name}s", _copies(name))
         cls.__signature__ = extended_signature(cls)
 
@@ -53,22 +56,32 @@ class MajorityKernel(keras.layers.Layer):
         check_seed(seed)
         if kwargs.get("lora_rank") is not None:
             raise _unsupported(type(self).__name__, "LoRA (`lora_rank`)")
+        if "seed" in inspect.signature(super().__init__).parameters:
+            kwargs["seed"] = seed
         super().__init__(*args, **kwargs)
         if self.quantization_mode is not None:
             raise _unsupported(type(self).__name__, "a quantized `dtype`")
         self.start_majority(expansion, seed)
 
     def start_majority(self, expansion: int, seed: int | None) -> None:
-        """Sets the state of this class, on a new or a converted layer."""
+        """Sets the state of this class, on a new or a converted layer.
+
+        A layer that has a `seed` of its own keeps it.
+        """
         self.expansion = expansion
-        self.seed = seed
-        self.seed_generator = keras.random.SeedGenerator(seed)
-        self._in_call = _InCall()
+        self._in_call = _InCall(shares_seed="seed" in vars(self))
+        if not self._in_call.shares_seed:
+            self.seed = seed
+        self.mixing_seed_generator = keras.random.SeedGenerator(seed)
 
     def end_majority(self) -> None:
         """Takes that state away again."""
-        internals.untrack(self, self.seed_generator)
-        for name in ("expansion", "seed", "seed_generator", "_in_call"):
+        added = ["expansion", "mixing_seed_generator", "_in_call"]
+        if not self._in_call.shares_seed:
+            added.append("seed")
+        internals.untrack(self, self.mixing_seed_generator)
+        internals.forget_arguments(self, added)
+        for name in added:
             delattr(self, name)
 
     def add_weight(self, *args: Any, **kwargs: Any) -> Any:
@@ -104,9 +117,26 @@ class MajorityKernel(keras.layers.Layer):
         with self._effective_kernels(training):
             return super().call(inputs)
 
+    def rematerialized_call(
+        self, layer_call: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Draws before, so that the recomputation mixes as the call did."""
+        training = kwargs.get("training")
+        state = self._draw() if self._draws(training) else None
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            # JAX would make a tensor of it.
+            known = {"training": training} if "training" in kwargs else {}
+            with self._in_call.drawing(state):
+                return layer_call(*args, **{**kwargs, **known})
+
+        return super().rematerialized_call(call, *args, **kwargs)
+
     @contextmanager
     def _effective_kernels(self, training: bool | None) -> Iterator[None]:
         """The one place where a layer's kernels are chosen for a call."""
+        # A layer may call itself.
+        before = self._in_call.kernels
         self._in_call.kernels = {
             name: ops.cast(kernel, self.compute_dtype)
             if self.autocast
@@ -116,24 +146,72 @@ class MajorityKernel(keras.layers.Layer):
         try:
             yield
         finally:
-            self._in_call.kernels = {}
+            self._in_call.kernels = before
 
     def _choose_kernels(self, training: bool | None) -> dict[str, Any]:
         copies = {name: self._copy_values(name) for name in self.kernel_names}
-        if not self.trainable or self.expansion == 1:
+        if self.expansion == 1:
             return {name: mixing.mean(copies[name]) for name in copies}
         rule = rules.current_rule()
-        if rule is None and not training:
-            return {
-                name: mixing.mean(copies[name], self._warn_never_sampled)
-                for name in copies
-            }
+        draws = self._draws(training)
+        if rule is None and not draws:
+            watch = self._warn_never_sampled if self.trainable else None
+            return {name: mixing.mean(copies[name], watch) for name in copies}
         rule = rule or rules.random_mixture
-        state = self.seed_generator.next() if training else None
+        state = self._draw() if draws else None
         return {
             name: rule(self, name, copies[name], _nth_state(state, i))
             for i, name in enumerate(copies)
         }
+
+    def _draws(self, training: bool | None) -> bool:
+        if not self.trainable or self.expansion == 1:
+            return False
+        if training is None or isinstance(training, (bool, int)):
+            return bool(training)
+        self._refuse_to_be_rematerialized()
+        return bool(training)
+
+    def _draw(self) -> Any:
+        """The seed state of the mixtures of this call.
+
+        A wrapper may run `call` several times in a step, and another layer
+        may read a kernel: they get what was drawn last in the model's call.
+        """
+        if self._in_call.state is not None:
+            return self._in_call.state
+        drawn = internals.kept_in_this_call("keras_mk_drawn")
+        if self in drawn and not internals.is_called(self):
+            return drawn[self]
+        self._refuse_to_be_rematerialized()
+        drawn[self] = self.mixing_seed_generator.next()
+        return drawn[self]
+
+    def _refuse_to_be_rematerialized(self) -> None:
+        """The backward pass would call it again, and draw another mixture."""
+        around = internals.rematerialized_caller(self)
+        if around is not None:
+            raise ValueError(
+                f"Layer '{self.name}' cannot mix its copies inside of "
+                f"'{around.name}', which was made in a `keras.RematScope`: it "
+                "would draw other mixtures when the backward pass calls "
+                f"'{around.name}' again. Make '{around.name}' outside of the "
+                "scope; the majority-kernel layers may be made in it."
+            )
+
+    def _kernel_read_outside(self, name: str) -> Any:
+        """A kernel for who reads it outside of this layer's `call`.
+
+        The average; but for a layer that is called with `training=True`, and
+        multiplies by a kernel of another layer, what that layer would use.
+        """
+        caller = internals.caller()
+        if caller is None or caller is self:
+            return mixing.mean(self._copy_values(name))
+        if isinstance(caller, keras.layers.SpectralNormalization):
+            raise _unsupported(f"Layer '{self.name}'", "SpectralNormalization")
+        training = internals.training_in_this_call()
+        return internals.autocast(self._choose_kernels(training)[name])
 
     def _copy_values(self, name: str) -> list[Any]:
         return [w.value for w in getattr(self, f"{name}s")]
@@ -156,7 +234,7 @@ class MajorityKernel(keras.layers.Layer):
             return
         for name, variable in self._stored_variables().items():
             store[name] = variable
-        state = ops.convert_to_numpy(self.seed_generator.state)
+        state = ops.convert_to_numpy(self.mixing_seed_generator.state)
         store["seed_state"] = state.astype("int64").astype("uint32")
 
     def load_own_variables(self, store: Any) -> None:
@@ -168,13 +246,15 @@ class MajorityKernel(keras.layers.Layer):
             raise ValueError(
                 f"Layer '{self.name}' expected the saved variables "
                 f"{sorted(expected)}: the copies of its kernels, the other "
-                "weights by number, and the seed state. The file may have been "
-                "saved by a plain layer or with another `expansion`. "
-                f"Received: {sorted(store.keys())}"
+                "weights by number, and the seed state. Weights of the plain "
+                "architecture are loaded with "
+                "`keras_mk.load_plain_weights(model, path)`; a model with "
+                "another `expansion` needs to be expanded alike. Received: "
+                f"{sorted(store.keys()) or 'the weights of a plain layer'}"
             )
         for name, variable in variables.items():
             variable.assign(store[name])
-        state = self.seed_generator.state
+        state = self.mixing_seed_generator.state
         saved = np.asarray(store["seed_state"]).astype("uint32")
         state.assign(saved.astype(keras.backend.standardize_dtype(state.dtype)))
 
@@ -203,25 +283,20 @@ class MajorityKernel(keras.layers.Layer):
 class _InCall:
     """What a layer keeps outside of Keras's tracking of attributes."""
 
-    def __init__(self) -> None:
+    def __init__(self, shares_seed: bool) -> None:
         self.kernels: dict[str, Any] = {}
+        self.state: Any = None
         self.warned = False
+        self.shares_seed = shares_seed
 
-
-@keras.saving.register_keras_serializable(package="keras_mk")
-class AveragedOverCopies(keras.regularizers.Regularizer):
-    """A copy's share of the average of a penalty over the copies."""
-
-    def __init__(self, regularizer: Any, expansion: int) -> None:
-        self.regularizer = keras.regularizers.get(regularizer)
-        self.expansion = expansion
-
-    def __call__(self, x: Any) -> Any:
-        return self.regularizer(x) / self.expansion
-
-    def get_config(self) -> dict[str, Any]:
-        regularizer = keras.regularizers.serialize(self.regularizer)
-        return {"regularizer": regularizer, "expansion": self.expansion}
+    @contextmanager
+    def drawing(self, state: Any) -> Iterator[None]:
+        """Lets the calls inside use a seed state."""
+        self.state = state
+        try:
+            yield
+        finally:
+            self.state = None
 
 
 def _copies(name: str) -> property:
@@ -236,7 +311,7 @@ def _copies(name: str) -> property:
     return property(get, doc=f"The copies of `{name}`: a tuple of variables.")
 
 
-def _effective_kernel(name: str) -> property:
+def _effective_kernel(name: str, attribute: str) -> property:
     def get(self: Any) -> Any:
         if not self.built:
             raise AttributeError(
@@ -244,12 +319,13 @@ def _effective_kernel(name: str) -> property:
             )
         if name in self._in_call.kernels:
             return self._in_call.kernels[name]
-        return mixing.mean(self._copy_values(name))
+        return self._kernel_read_outside(name)
 
-    def ignore(self: Any, value: Any) -> None:
-        """Some layers assign in `build` what `add_weight` returned."""
+    def keep(self: Any, value: Any) -> None:
+        """What `build` assigns, under the name that the plain class reads."""
+        vars(self)[attribute] = value
 
-    return property(get, ignore, doc=f"The average of the copies: `{name}s`.")
+    return property(get, keep, doc=f"The average of the copies: `{name}s`.")
 
 
 def _nth_state(state: Any, n: int) -> Any:
