@@ -89,20 +89,19 @@ def _layer_state(layer, copies):
     majority = isinstance(layer, MajorityKernel)
     generators = list(getattr(layer, "_seed_generators", []))
     if majority:
-        generators = [g for g in generators if g is not layer.seed_generator]
+        generators = [g for g in generators if g is not layer.mixing_seed_generator]
     for i, generator in enumerate(generators):
         state[f"generator.{i}"] = np.asarray(to_numpy(generator.state))
     if copies and majority:
         state[f"{MAJORITY}expansion"] = layer.expansion
         state[f"{MAJORITY}seed"] = layer.seed
         state[f"{MAJORITY}generator"] = np.asarray(
-            to_numpy(layer.seed_generator.state)
+            to_numpy(layer.mixing_seed_generator.state)
         )
         for name in layer.kernel_names:
             for k, variable in enumerate(getattr(layer, f"{name}s")):
                 here = f"{MAJORITY}{name}_{k}"
                 state[f"{here}.value"] = np.asarray(to_numpy(variable))
-                state[f"{here}.trainable"] = bool(variable.trainable)
                 state[f"{here}.name"] = variable.name
     return state
 
