@@ -39,7 +39,7 @@ def to_majority(
         seed: Seed of the mixtures.
         values: From a kernel's name and value, the values of its copies.
     """
-    olds = {name: _plain_kernel(layer, name) for name in mk_class.kernel_names}
+    olds = {name: plain_kernel(layer, name) for name in mk_class.kernel_names}
     internals.change_class(layer, mk_class)
     with internals.unlocked(layer):
         layer.start_majority(expansion, seed)
@@ -83,7 +83,8 @@ def to_plain(layer: Any, plain_class: type) -> None:
             _set_kernel(layer, name, kernel)
 
 
-def _plain_kernel(layer: Any, name: str) -> Any:
+def plain_kernel(layer: Any, name: str) -> Any:
+    """The variable that a plain layer has for a kernel."""
     attributes = vars(layer)
     for attribute in (f"_{name}", name):
         if attribute in attributes:

@@ -187,6 +187,15 @@ def test_model_that_cannot_be_copied():
         keras_mk.expand(model)
 
 
+def test_a_layer_that_a_copy_does_not_have():
+    plain = cases.subclassed().model
+    plain.extra = keras.layers.Dense(2)
+    plain.extra.build((None, 2))
+    with pytest.raises(ValueError, match=r"does not have .*'extra'"):
+        keras_mk.expand(plain)
+    keras_mk.expand(plain, exclude="extra")
+
+
 def test_a_compiled_model_stays_compiled():
     plain = two_dense()
     plain.compile("adam", "mse")
