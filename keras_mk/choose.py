@@ -148,7 +148,7 @@ def _test_of(spec: Any, argument: str) -> Callable[[Found], bool]:
                 f"Received: {argument}={spec!r}"
             ) from error
         return lambda f: pattern.search(f.path) is not None
-    if callable(spec):
+    if callable(spec) and not isinstance(spec, keras.layers.Layer):
         return lambda f: bool(spec(f.layer))
     raise _not_a_spec(spec, argument)
 

@@ -117,7 +117,7 @@ def warn_of_equal(paths: list[str], copies: str) -> None:
     why = _WHY_EQUAL[copies]
     warnings.warn(
         f'In spite of `copies="{copies}"`, the copies in these layers start '
-        f'equal, as with `copies="replicate"`: {paths}, because {why}, or leave '
-        "it so: copies that are equal part in training.",
+        f'equal, as with `copies="replicate"`: {paths}, because {why}, or '
+        "leave it so: copies that are equal part in training.",
         stacklevel=3,
     )

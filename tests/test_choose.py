@@ -104,7 +104,9 @@ def test_a_layer_that_two_holders_share_is_in_both():
         assert {row.path for row in planned.converted} == expected
 
 
-@pytest.mark.parametrize("wrong", [object, int, dict, [None], [("dense",)]])
+@pytest.mark.parametrize(
+    "wrong", [object, int, dict, [None], [("dense",)], layers.Dropout(0.1)]
+)
 @pytest.mark.parametrize("argument", ["include", "exclude"])
 def test_what_is_no_layer_class_pattern_or_function(argument, wrong):
     with pytest.raises(ValueError, match=f"`{argument}` must be a layer class"):

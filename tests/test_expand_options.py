@@ -188,9 +188,10 @@ def test_model_that_cannot_be_copied():
 
 
 def test_a_layer_that_a_copy_does_not_have():
-    plain = cases.subclassed().model
+    plain = cases.Subclassed()
     plain.extra = keras.layers.Dense(2)
     plain.extra.build((None, 2))
+    plain.build((None, 6))
     with pytest.raises(ValueError, match=r"does not have .*'extra'"):
         keras_mk.expand(plain)
     keras_mk.expand(plain, exclude="extra")

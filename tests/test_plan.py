@@ -6,6 +6,9 @@ from keras import layers
 
 import keras_mk
 from keras_mk.layers import MajorityKernel
+from keras_mk.plan import Plan
+from keras_mk.plan_rows import Row
+from keras_mk.plan_table import LONG
 from keras_mk.plan_table import memory
 from tests import conversion_cases as cases
 
@@ -120,12 +123,33 @@ def test_a_short_table_has_a_line_for_each_row():
     assert all(f"block{i}_dense_1" in text for i in range(5))
 
 
-@pytest.mark.slow
-def test_the_table_of_a_deep_network_fits_a_screen():
-    plain = keras.applications.MobileNetV3Small(
-        weights=None, input_shape=(32, 32, 3)
-    )
-    assert len(str(keras_mk.plan(plain)).splitlines()) < 30
+def numbered(names):
+    rows = [Row(name, "Dense", 3, "", 1, 3, 3, 0) for name in names]
+    filler = [Row(str(i), "ReLU", None, "", 0, 0, 0, 0) for i in range(LONG)]
+    return [
+        line.split("│")[1].strip()
+        for line in str(Plan(tuple(rows + filler))).splitlines()
+        if line.startswith("│")
+    ][:-1]
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        # Keras leaves the number of the first out.
+        (["conv2d", "conv2d_1", "conv2d_2"], ["conv2d_*"]),
+        (["conv_expand", "conv_1_expand"], ["conv_*_expand"]),
+        (["conv1d", "conv2d_1"], ["conv*d_*"]),
+        (["blocks.0/up", "blocks.1/up"], ["blocks.*/up"]),
+        (["conv2_block1_0_conv", "conv2_block3_1_conv"], [
+            "conv2_block*_*_conv"
+        ]),
+        (["dense_1_a", "dense_1_b"], ["dense_1_a", "dense_1_b"]),
+        (["dense_1a", "dense_a"], ["dense_1a", "dense_a"]),
+    ],
+)  # fmt: skip
+def test_paths_that_differ_only_in_numbers(names, shown):
+    assert numbered(names) == shown
 
 
 @pytest.mark.parametrize(
