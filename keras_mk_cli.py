@@ -142,8 +142,7 @@ def _add_expand(commands: argparse._SubParsersAction) -> None:  # type: ignore[t
     expand.add_argument(
         "--scale",
         type=float,
-        default=0.1,
-        help="size of the noise with --copies perturb (default: %(default)s)",
+        help="size of the noise with --copies perturb (default: 0.1)",
     )
     for option, what in (
         ("--include", "convert only layers whose path has this"),

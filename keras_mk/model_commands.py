@@ -17,8 +17,9 @@ from keras_mk.export import runtimes
 from keras_mk.export import signature as signatures
 from keras_mk.export.formats import FORMATS
 from keras_mk.export.place import check_target
+from keras_mk.initial_copies import check_copies
 from keras_mk.plan import plan
-from keras_mk.plan import summary
+from keras_mk.plan import summarize
 from keras_mk.staging import staging
 
 
@@ -35,7 +36,7 @@ def load(path: str, modules: list[str], safe: bool = True) -> keras.Model:
 
 
 def inspect(args: Any) -> None:
-    found = summary(load(args.model, args.modules, not args.unsafe))
+    found = summarize(load(args.model, args.modules, not args.unsafe))
     if not args.json:
         print(found)
         return
@@ -48,6 +49,7 @@ def inspect(args: Any) -> None:
 
 
 def expand(args: Any) -> None:
+    check_copies(args.copies, args.scale)
     target = Path(args.output)
     if not args.dry_run:
         check_target(target, FORMATS["keras"], args.overwrite)

@@ -187,6 +187,15 @@ def test_model_that_cannot_be_copied():
         keras_mk.expand(model)
 
 
+def test_a_layer_that_a_copy_does_not_have():
+    plain = cases.Subclassed()
+    plain.extra = keras.layers.Dense(2)
+    plain.extra.build((None, 2))
+    plain.build((None, 6))
+    with pytest.raises(ValueError, match=r"not have the same layers.*'extra'"):
+        keras_mk.expand(plain)
+
+
 def test_a_compiled_model_stays_compiled():
     plain = two_dense()
     plain.compile("adam", "mse")

@@ -41,6 +41,7 @@ def test_inspect(capsys):
     assert "3 of 4 layers converted" in output
     code, output, _ = run(capsys, "inspect", GOLDEN / "convnet.keras", "--json")
     report = json.loads(output)
+    assert report["layers"][0]["frozen"] == 0
     model = keras.saving.load_model(GOLDEN / "convnet.keras", compile=False)
     assert report["parameters"]["training"] == model.count_params()
     assert report["layers"][0]["expansion"] == 3
@@ -107,6 +108,8 @@ def test_export_of_a_saved_model(tmp_path, capsys):
         (["expand", "PLAIN", "PLAIN"], "overwrite=True"),
         (["expand", "PLAIN", "OUT", "--include", "nothing"], "nothing"),
         (["expand", "PLAIN", "out.h5"], "end in '.keras'"),
+        (["expand", "PLAIN", "OUT", "--scale", "1"], "scale=1.0"),
+        (["expand", "PLAIN", "OUT", "--scale", "1", "--dry-run"], "scale=1.0"),
         (["expand", "PLAIN", "OUT", "--module", "no_such"], "no_such"),
     ],
 )
