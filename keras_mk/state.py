@@ -22,7 +22,7 @@ _SCALARS = (bool, int, float, complex, str, bytes, types.NoneType, np.generic)
 
 
 class Unlike(ValueError):
-    """A copy that was made of a model's config has not all that the model has."""
+    """A copy made of a model's config has not all that the model has."""
 
 
 def layers_by_key(model: Any) -> dict[str, Any]:
