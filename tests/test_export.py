@@ -446,42 +446,6 @@ def test_killed_export_leaves_the_old_one(tmp_path, model):
     assert listing(tmp_path) == ["model.keras"]
 
 
-def test_killed_between_two_folders(tmp_path):
-    """The moment in which the old folder is away and the new one not there."""
-    from keras_mk.export import place
-
-    path = tmp_path / "model"
-    old = place._old(path)
-    old.mkdir()
-    (old / "saved_model.pb").write_text("old")
-    with pytest.raises(FileExistsError, match="overwrite=True"):
-        place.check_target(path, FORMATS["tf_saved_model"], overwrite=False)
-    assert (path / "saved_model.pb").read_text() == "old"
-    new = tmp_path / "new"
-    new.mkdir()
-    (new / "saved_model.pb").write_text("new")
-    place.move_into_place(new, path, FORMATS["tf_saved_model"])
-    assert (path / "saved_model.pb").read_text() == "new"
-    assert listing(tmp_path) == ["model"]
-
-
-def test_two_exports_do_not_disturb_each_other(tmp_path):
-    from keras_mk.staging import staging
-
-    path = tmp_path / "model"
-    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1)
-    with other:
-        theirs = tmp_path / f".model.writing-{other.pid}"
-        theirs.mkdir()
-        with staging(path) as folder:
-            assert theirs.exists()
-            assert folder.exists()
-        other.communicate(b"\n")
-    with staging(path):
-        assert not theirs.exists()
-    assert listing(tmp_path) == []
-
-
 def test_the_model_is_not_changed(tmp_path, model):
     model.compile("adam", "mse")
     model.fit(np.ones((4, 8)), np.ones((4, 3)), verbose=0)
