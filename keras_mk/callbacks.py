@@ -114,6 +114,12 @@ class CollapsedCheckpoint(keras.callbacks.ModelCheckpoint):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         check_local(self.filepath, "filepath")
+        if not self.filepath.endswith((".keras", ".weights.h5")):
+            raise ValueError(
+                "`filepath` must end in '.keras', or in '.weights.h5' with "
+                "`save_weights_only=True`: whole models are not written in "
+                f"HDF5. Received: filepath='{self.filepath}'"
+            )
 
     def set_model(self, model: keras.Model) -> None:
         super().set_model(_SavesCollapsed(model))
@@ -129,19 +135,15 @@ class _SavesCollapsed:
         return getattr(self.trained, name)
 
     def save(self, filepath: Any, **kwargs: Any) -> None:
-        self._write("save", filepath)
+        self._write("save", filepath, ".keras")
 
     def save_weights(self, filepath: Any, **kwargs: Any) -> None:
-        self._write("save_weights", filepath)
+        self._write("save_weights", filepath, ".weights.h5")
 
-    def _write(self, method: str, filepath: Any) -> None:
+    def _write(self, method: str, filepath: Any, suffix: str) -> None:
         internals.synchronize(self.trained)
         plain = collapse(self.trained)
         target = follow(Path(filepath))
-        # Of the name that was given: a link may lead to any other.
-        suffix = (
-            ".weights.h5" if method == "save_weights" else Path(filepath).suffix
-        )
         with staging(target) as folder:
             written = folder / f"model{suffix}"
             getattr(plain, method)(written)
