@@ -10,6 +10,8 @@ from keras import ops
 from keras_mk import _keras_internals as internals
 from keras_mk.collapse import collapse
 from keras_mk.layers.majority_kernel import MajorityKernel
+from keras_mk.local_path import check_local
+from keras_mk.local_path import follow
 from keras_mk.staging import staging
 from keras_mk.walk import walk
 
@@ -88,7 +90,7 @@ class CollapsedCheckpoint(keras.callbacks.ModelCheckpoint):
     resume training, save the model itself.
 
     The file is written beside its place and then moved into it, so that a
-    crash leaves the one before.
+    crash leaves the one before. It must be on this machine's file system.
 
     Args:
         *args: As `keras.callbacks.ModelCheckpoint`.
@@ -114,6 +116,16 @@ class CollapsedCheckpoint(keras.callbacks.ModelCheckpoint):
     5
     """
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        check_local(self.filepath, "filepath")
+        if not self.filepath.endswith((".keras", ".weights.h5")):
+            raise ValueError(
+                "`filepath` must end in '.keras', or in '.weights.h5' with "
+                "`save_weights_only=True`: whole models are not written in "
+                f"HDF5. Received: filepath='{self.filepath}'"
+            )
+
     def set_model(self, model: keras.Model) -> None:
         super().set_model(_SavesCollapsed(model))
 
@@ -131,14 +143,15 @@ class _SavesCollapsed:
         return getattr(self.trained, name)
 
     def save(self, filepath: Any, **kwargs: Any) -> None:
-        self._write("save", Path(filepath), ".keras")
+        self._write("save", filepath, ".keras")
 
     def save_weights(self, filepath: Any, **kwargs: Any) -> None:
-        self._write("save_weights", Path(filepath), ".weights.h5")
+        self._write("save_weights", filepath, ".weights.h5")
 
-    def _write(self, method: str, target: Path, suffix: str) -> None:
+    def _write(self, method: str, filepath: Any, suffix: str) -> None:
         internals.synchronize(self.trained)
         plain = collapse(self.trained)
+        target = follow(Path(filepath))
         with staging(target) as folder:
             written = folder / f"model{suffix}"
             getattr(plain, method)(written)
