@@ -120,20 +120,20 @@ class MajorityKernel(keras.layers.Layer):
 
     def _choose_kernels(self, training: bool | None) -> dict[str, Any]:
         copies = {name: self._copy_values(name) for name in self.kernel_names}
-        if not self.trainable or self.expansion == 1:
+        if self.expansion == 1:
             return {name: mixing.mean(copies[name]) for name in copies}
+        in_training = training and self.trainable
+        state = self.seed_generator.next() if in_training else None
+        # A frozen layer is right to use its average.
+        warn = self._warn_never_sampled if self.trainable else None
         rule = rules.current_rule()
-        if rule is None and not training:
-            return {
-                name: mixing.mean(copies[name], self._warn_never_sampled)
-                for name in copies
-            }
-        rule = rule or rules.random_mixture
-        state = self.seed_generator.next() if training else None
-        return {
-            name: rule(self, name, copies[name], _nth_state(state, i))
-            for i, name in enumerate(copies)
-        }
+        kernels = {}
+        for i, (name, values) in enumerate(copies.items()):
+            kernel = rule(self, name, values, _nth_state(state, i))
+            if kernel is None:
+                kernel = mixing.mean(values, warn)
+            kernels[name] = kernel
+        return kernels
 
     def _copy_values(self, name: str) -> list[Any]:
         return [w.value for w in getattr(self, f"{name}s")]
