@@ -49,6 +49,8 @@ class LearnedMK(AroundModel):
     4
     """
 
+    chooses_mixtures = True
+
     def __init__(self, model: keras.Model, **kwargs: Any) -> None:
         super().__init__(model, **kwargs)
         require_majority_kernels(model)
