@@ -57,8 +57,8 @@ def check_number(
         isinstance(value, Real)
         and not isinstance(value, bool)
         and math.isfinite(value)
-        and at_least <= value <= at_most
-        and value > above
+        and at_least <= float(value) <= at_most
+        and float(value) > above
     ):
         return
     bounds = [
@@ -71,9 +71,7 @@ def check_number(
         if math.isfinite(bound)
     ]
     expected = ", ".join(["a finite number", *bounds])
-    raise ValueError(
-        f"`{name}` must be {expected}. Received: {name}={value!r}"
-    )
+    raise ValueError(f"`{name}` must be {expected}. Received: {name}={value!r}")
 
 
 def check_count(name: str, value: Any, at_least: int = 1) -> None:

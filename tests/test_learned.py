@@ -229,9 +229,7 @@ def test_what_is_learned_so_far_can_be_taken_in_training():
     model = compiled(learned())
     found = []
     look = keras.callbacks.LambdaCallback(
-        on_train_batch_end=lambda batch, logs: found.append(
-            model.plain_model()
-        )
+        on_train_batch_end=lambda batch, logs: found.append(model.plain_model())
     )
     model.fit(X, Y, batch_size=4, callbacks=[look], verbose=0)
     before, after = (predicted(plain) for plain in found)

@@ -74,6 +74,11 @@ class Ensemble(keras.Model):
             return total - ops.log(float(len(logs)))
         return ops.mean(ops.stack(outputs), axis=0)
 
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        # Before a file is there.
+        _check_separate(self.members)
+        super().save(*args, **kwargs)
+
     def get_config(self) -> dict[str, Any]:
         _check_separate(self.members)
         members = [keras.saving.serialize_keras_object(m) for m in self.members]

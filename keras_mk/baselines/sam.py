@@ -22,7 +22,8 @@ class SAM(TwoPassModel):
     Args:
         model: The `keras.Model` to train, by Keras's own `train_step`. It is
             trained in place.
-        rho: How far to go: a finite number, at least 0. Defaults to 0.05, the paper's.
+        rho: How far to go: a finite number, at least 0. Defaults to 0.05, as
+            in the paper.
         **kwargs: As `keras.Model`.
 
     Example:

@@ -51,9 +51,7 @@ def batch_norm_shift(
     >>> round(shift.mean)
     5
     """
-    others = {
-        each.key: each.layer for each in walk(innermost(recalibrated))
-    }
+    others = {each.key: each.layer for each in walk(innermost(recalibrated))}
     return [
         _batch_norm_shift(each.path, each.layer, others[each.key])
         for each in walk(innermost(model))

@@ -50,6 +50,7 @@ class LearnedMK(AroundModel):
     """
 
     chooses_mixtures = True
+    _kernels: list[_Kernel]
 
     def __init__(self, model: keras.Model, **kwargs: Any) -> None:
         super().__init__(model, **kwargs)
@@ -60,7 +61,7 @@ class LearnedMK(AroundModel):
                 f"shape. Received: model '{model.name}'"
             )
         # Not by attribute: Keras would track the layers a second time.
-        vars(self)["_kernels"] = _kernels(model)
+        self.__dict__["_kernels"] = _kernels_of(model)
         self.logits = [
             self.add_weight(
                 name=f"logits_{index}",
@@ -127,7 +128,7 @@ class LearnedMK(AroundModel):
         internals.synchronize(self)
         p = self._mixing_weights()
         copy = copy_model(self.model)
-        for mine, other in zip(self._kernels, _kernels(copy), strict=True):
+        for mine, other in zip(self._kernels, _kernels_of(copy), strict=True):
             values = [copy.value for copy in _copies(mine)]
             mixed = ops.convert_to_numpy(mixing.mixture(values, p[mine]))
             for variable in _copies(other):
@@ -135,13 +136,12 @@ class LearnedMK(AroundModel):
         return collapse(copy)
 
 
-def _kernels(model: keras.Model) -> list[_Kernel]:
+def _kernels_of(model: keras.Model) -> list[_Kernel]:
     """Each kernel with several copies, whether it is frozen or not."""
     return [
         (found.layer, name)
         for found in walk(model)
-        if isinstance(found.layer, MajorityKernel)
-        and found.layer.expansion > 1
+        if isinstance(found.layer, MajorityKernel) and found.layer.expansion > 1
         for name in found.layer.kernel_names
     ]
 
