@@ -27,13 +27,14 @@ class LearnedMK(AroundModel):
     Nothing is drawn; each element of each kernel has mixing weights of its
     own, the softmax of weights that start at zero and are trained with the
     copies, and the mixture that they make is used in training and afterwards,
-    in frozen layers too. The weights of a frozen kernel are not trained: it
-    stands still.
+    in frozen layers too. A frozen kernel stands still: its mixing weights are
+    not trained either.
 
     Args:
         model: A built model with majority kernels, trained by Keras's own
-            `train_step`. Its copies are trained in place; what has been learned is this model, or its
-            `plain_model()`, and not their average.
+            `train_step`. Its copies are trained in place; what has been
+            learned is this model, or its `plain_model()`, and not their
+            average.
         **kwargs: As `keras.Model`.
 
     Example:
