@@ -151,19 +151,20 @@ class MajorityKernel(keras.layers.Layer):
 
     def _choose_kernels(self, training: bool | None) -> dict[str, Any]:
         copies = {name: self._copy_values(name) for name in self.kernel_names}
-        rule = rules.current_rule()
-        draws = self._draws(training)
-        if self.expansion == 1 or (rule is None and not self.trainable):
+        if self.expansion == 1:
             return {name: mixing.mean(copies[name]) for name in copies}
-        if rule is None and not draws:
-            watch = partial(self._warn_never_sampled, training)
-            return {name: mixing.mean(copies[name], watch) for name in copies}
-        rule = rule or rules.random_mixture
-        state = self._draw() if draws else None
-        return {
-            name: rule(self, name, copies[name], _nth_state(state, i))
-            for i, name in enumerate(copies)
-        }
+        state = self._draw() if self._draws(training) else None
+        # A frozen layer is right to use its average.
+        watch = partial(self._warn_never_sampled, training)
+        on_gradient = watch if self.trainable else None
+        rule = rules.current_rule()
+        kernels = {}
+        for i, (name, values) in enumerate(copies.items()):
+            kernel = rule(self, name, values, _nth_state(state, i))
+            if kernel is None:
+                kernel = mixing.mean(values, on_gradient)
+            kernels[name] = kernel
+        return kernels
 
     def _draws(self, training: bool | None) -> bool:
         if not self.trainable or self.expansion == 1:
