@@ -142,8 +142,7 @@ def _add_expand(commands: argparse._SubParsersAction) -> None:  # type: ignore[t
     expand.add_argument(
         "--scale",
         type=float,
-        default=0.1,
-        help="size of the noise with --copies perturb (default: %(default)s)",
+        help="size of the noise with --copies perturb (default: 0.1)",
     )
     for option, what in (
         ("--include", "convert only layers whose path has this"),
@@ -194,8 +193,7 @@ def _add_export(commands: argparse._SubParsersAction) -> None:  # type: ignore[t
         choices=[
             "tf_saved_model", "litert", "onnx", "openvino", "torch", "keras",
         ],
-        default="tf_saved_model",
-        help="default: %(default)s",
+        help="default: what OUT ends in says, a SavedModel without a suffix",
     )  # fmt: skip
     export.add_argument("--quantize", choices=["int8", "float16"])
     export.add_argument(

@@ -181,6 +181,11 @@ def add_copies(command, copies):
     )
 
 
+def scale_of(args):
+    """The size of the noise, where there is one."""
+    return args.scale if args.copies == "perturb" else None
+
+
 def copies_of(args, method):
     """The columns that say what a method trained several of, if it did."""
     found = dict.fromkeys(("expansion", "copies", "scale"), "")

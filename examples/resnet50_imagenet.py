@@ -138,7 +138,11 @@ def model_for(args, method, classes, seed, teacher=None):
     if method == "plain":
         return plain
     model = keras_mk.expand(
-        plain, args.expansion, copies=args.copies, scale=args.scale, seed=seed
+        plain,
+        args.expansion,
+        copies=args.copies,
+        scale=bookkeeping.scale_of(args),
+        seed=seed,
     )
     if method == "adv-majority":
         return keras_mk.training.AdversarialMK(model, args.epsilon)

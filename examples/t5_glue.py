@@ -91,7 +91,7 @@ def expanded(args, lm):
         lm,
         args.expansion,
         copies=args.copies,
-        scale=args.scale,
+        scale=bookkeeping.scale_of(args),
         include=args.include,
         seed=args.seed,
     )

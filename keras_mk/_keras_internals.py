@@ -40,6 +40,11 @@ def own_variables(layer: Any) -> list[Any]:
     return list(variables)
 
 
+def variables_to_train(layer: Any) -> list[Any]:
+    """Those of the layer itself that are trained unless they are frozen."""
+    return list(layer._trainable_variables)
+
+
 def replace_variables(
     layer: Any, old: tuple[Any, ...], new: tuple[Any, ...]
 ) -> None:

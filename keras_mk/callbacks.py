@@ -10,17 +10,21 @@ from keras import ops
 from keras_mk import _keras_internals as internals
 from keras_mk.collapse import collapse
 from keras_mk.layers.majority_kernel import MajorityKernel
+from keras_mk.local_path import check_local
+from keras_mk.local_path import follow
 from keras_mk.staging import staging
+from keras_mk.walk import walk
 
 
 class SamplingCheck(keras.callbacks.Callback):
-    """Raises if an epoch of `fit` has mixed no kernel.
+    """Raises if an epoch of `fit` has not mixed the kernels of a layer.
 
     Majority-kernel layers mix their copies when they are called with
     `training=True`. A model whose `call` does not pass `training` on trains
     the average of the copies instead, which is the plain model with a smaller
-    learning rate. The layers warn about that when it happens; this callback
-    makes it an error at the end of the first epoch.
+    learning rate; the copies of a layer that is not called at all are not
+    trained. The layers warn about the first when it happens; this callback
+    makes both an error, which names the layers, at the end of the first epoch.
 
     Example:
 
@@ -38,11 +42,11 @@ class SamplingCheck(keras.callbacks.Callback):
 
     def __init__(self) -> None:
         super().__init__()
-        self._drawn = 0
+        self._drawn: dict[str, int] = {}
 
     def on_train_begin(self, logs: Any = None) -> None:
-        self._drawn = self._count_draws()
-        if not self._layers():
+        self._drawn = self._draws()
+        if not self._drawn:
             raise ValueError(
                 "`SamplingCheck` was given a model with no majority-kernel "
                 "layer that is trainable and has more than one copy. "
@@ -50,29 +54,32 @@ class SamplingCheck(keras.callbacks.Callback):
             )
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        drawn = self._count_draws()
-        if drawn == self._drawn:
-            names = ", ".join(layer.name for layer in self._layers())
-            raise RuntimeError(
-                "In this epoch no majority-kernel layer has mixed its copies: "
-                "`training=True` did not reach them. A model's `call()` must "
-                "take a `training` argument and pass it on to its layers. "
-                f"Layers: {names}"
-            )
-        self._drawn = drawn
-
-    def _layers(self) -> list[Any]:
-        return [
-            layer
-            for layer in internals.flatten_layers(self.model)
-            if isinstance(layer, MajorityKernel)
-            and layer.trainable
-            and layer.expansion > 1
+        before, self._drawn = self._drawn, self._draws()
+        still = [
+            path
+            for path, draws in self._drawn.items()
+            if draws == before.get(path, 0)
         ]
+        if still:
+            raise RuntimeError(
+                "In this epoch these majority-kernel layers have not mixed "
+                "their copies: `training=True` did not reach them, or they "
+                "were not called. A model's `call()` must take a `training` "
+                "argument and pass it on to its layers; a layer that is not "
+                "to be trained is frozen, or excluded from `expand`. Layers: "
+                f"{', '.join(still)}"
+            )
 
-    def _count_draws(self) -> int:
-        states = [layer.mixing_seed_generator.state for layer in self._layers()]
-        return sum(int(ops.convert_to_numpy(state)[1]) for state in states)
+    def _draws(self) -> dict[str, int]:
+        """How often each layer has drawn, by its path."""
+        states = {
+            f.path: ops.convert_to_numpy(f.layer.mixing_seed_generator.state)
+            for f in walk(self.model)
+            if isinstance(f.layer, MajorityKernel)
+            and f.layer.trainable
+            and f.layer.expansion > 1
+        }
+        return {path: int(state[1]) for path, state in states.items()}
 
 
 class CollapsedCheckpoint(keras.callbacks.ModelCheckpoint):
@@ -83,7 +90,7 @@ class CollapsedCheckpoint(keras.callbacks.ModelCheckpoint):
     resume training, save the model itself.
 
     The file is written beside its place and then moved into it, so that a
-    crash leaves the one before.
+    crash leaves the one before. It must be on this machine's file system.
 
     Args:
         *args: As `keras.callbacks.ModelCheckpoint`.
@@ -109,6 +116,16 @@ class CollapsedCheckpoint(keras.callbacks.ModelCheckpoint):
     5
     """
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        check_local(self.filepath, "filepath")
+        if not self.filepath.endswith((".keras", ".weights.h5")):
+            raise ValueError(
+                "`filepath` must end in '.keras', or in '.weights.h5' with "
+                "`save_weights_only=True`: whole models are not written in "
+                f"HDF5. Received: filepath='{self.filepath}'"
+            )
+
     def set_model(self, model: keras.Model) -> None:
         super().set_model(_SavesCollapsed(model))
 
@@ -120,17 +137,21 @@ class _SavesCollapsed:
         self.trained = model
 
     def __getattr__(self, name: str) -> Any:
+        # While it is copied or unpickled, it has nothing yet.
+        if name == "trained":
+            raise AttributeError(name)
         return getattr(self.trained, name)
 
     def save(self, filepath: Any, **kwargs: Any) -> None:
-        self._write("save", Path(filepath), ".keras")
+        self._write("save", filepath, ".keras")
 
     def save_weights(self, filepath: Any, **kwargs: Any) -> None:
-        self._write("save_weights", Path(filepath), ".weights.h5")
+        self._write("save_weights", filepath, ".weights.h5")
 
-    def _write(self, method: str, target: Path, suffix: str) -> None:
+    def _write(self, method: str, filepath: Any, suffix: str) -> None:
         internals.synchronize(self.trained)
         plain = collapse(self.trained)
+        target = follow(Path(filepath))
         with staging(target) as folder:
             written = folder / f"model{suffix}"
             getattr(plain, method)(written)

@@ -15,6 +15,8 @@ from keras_mk.validation import check_model
 from keras_mk.walk import Found
 from keras_mk.walk import walk
 
+Owners = dict[int, list[Found]]
+
 
 def choose(
     model: keras.Model, expansion: int, include: Any, exclude: Any
@@ -34,21 +36,26 @@ def choose(
             "change their number of copies, collapse it first: "
             "`keras_mk.expand(keras_mk.collapse(model), expansion)`."
         )
-    included = _matcher(include, found, "include")
-    excluded = _matcher(exclude, found, "exclude")
-    owners = _owners(found)
-    reasons = []
-    for f in found:
-        reason = why_not(f, owners)
-        if not reason and include is not None and not included(f):
-            reason = "not included"
-        if not reason and exclude is not None and excluded(f):
-            reason = "excluded"
-        reasons.append(reason)
+    owners = owners_of(found)
+    reasons = [why_not(f, owners) for f in found]
+    able = {
+        id(f.layer)
+        for f, reason in zip(found, reasons, strict=True)
+        if not reason
+    }
+    included = _spoken_for(include, found, able, "include")
+    excluded = _spoken_for(exclude, found, able, "exclude")
+    for i, f in enumerate(found):
+        if reasons[i]:
+            continue
+        if include is not None and id(f.layer) not in included:
+            reasons[i] = "not included"
+        elif id(f.layer) in excluded:
+            reasons[i] = "excluded"
     return found, reasons
 
 
-def why_not(f: Found, owners: dict[int, list[str]]) -> str:
+def why_not(f: Found, owners: Owners) -> str:
     """Why a layer cannot be converted, or an empty string."""
     layer = f.layer
     if _is_recurrent(layer) or any(_is_recurrent(p) for p in f.parents):
@@ -68,11 +75,9 @@ def why_not(f: Found, owners: dict[int, list[str]]) -> str:
     if getattr(layer, "quantization_mode", None) is not None:
         return "quantized"
     for variable in internals.own_variables(layer):
-        others = [
-            path for path in owners.get(id(variable), ()) if path != f.path
-        ]
-        if others:
-            return f"its weights are tied to {others[0]}"
+        for other in owners[id(variable)]:
+            if other.layer is not f.layer:
+                return f"its weights are tied to {other.path}"
     return ""
 
 
@@ -80,34 +85,60 @@ def _is_recurrent(layer: Any) -> bool:
     return isinstance(layer, keras.layers.RNN) or hasattr(layer, "state_size")
 
 
-def _owners(found: list[Found]) -> dict[int, list[str]]:
-    owners: dict[int, list[str]] = {}
+def owners_of(found: list[Found]) -> Owners:
+    """The layers that have a variable, by the variable's identity."""
+    owners: Owners = {}
     for f in found:
         for variable in internals.own_variables(f.layer):
-            owners.setdefault(id(variable), []).append(f.path)
+            owners.setdefault(id(variable), []).append(f)
     return owners
 
 
-def _matcher(
-    spec: Any, found: list[Found], argument: str
-) -> Callable[[Found], bool]:
-    """A test of layers made of classes, patterns and functions."""
+def _spoken_for(
+    spec: Any, found: list[Found], able: set[int], argument: str
+) -> set[int]:
+    """The identities of the layers that `include` or `exclude` means.
+
+    What fits a layer that holds others, and none of these, means all of them:
+    a class of attention layers means their projections.
+
+    Args:
+        spec: A class, a pattern, a function, or a list of them.
+        found: The layers of the model.
+        able: The identities of those that can be converted.
+        argument: The name of the argument.
+    """
+    if spec is None:
+        return set()
     specs = spec if isinstance(spec, (list, tuple)) else [spec]
-    tests = [_test_of(s, argument) for s in specs if s is not None]
-    for s, test in zip((s for s in specs if s is not None), tests, strict=True):
-        if not any(test(f) for f in found):
+    spoken: set[int] = set()
+    for each in specs:
+        test = _test_of(each, argument)
+        fitting = [f.layer for f in found if test(f)]
+        if not fitting:
             paths = [f.path for f in found]
-            near = difflib.get_close_matches(str(s), paths, 5, 0.3) or paths[:5]
+            near = (
+                difflib.get_close_matches(str(each), paths, 5, 0.3) or paths[:5]
+            )
             raise ValueError(
                 f"`{argument}` matches no layer of the model. The nearest "
-                f"paths are {near}. Received: {argument}={s!r}"
+                f"paths are {near}. Received: {argument}={each!r}"
             )
-    return lambda f: any(test(f) for test in tests)
+        fits = set(map(id, fitting))
+        spoken |= fits
+        for layer in fitting:
+            held = set(map(id, internals.flatten_layers(layer))) - {id(layer)}
+            inside = held & able
+            if not inside & fits:
+                spoken |= inside
+    return spoken
 
 
 def _test_of(spec: Any, argument: str) -> Callable[[Found], bool]:
-    if isinstance(spec, type) and issubclass(spec, keras.layers.Layer):
-        return lambda f: isinstance(f.layer, spec)
+    if isinstance(spec, type):
+        if issubclass(spec, keras.layers.Layer):
+            return lambda f: isinstance(f.layer, spec)
+        raise _not_a_spec(spec, argument)
     if isinstance(spec, str):
         try:
             pattern = re.compile(spec)
@@ -117,9 +148,13 @@ def _test_of(spec: Any, argument: str) -> Callable[[Found], bool]:
                 f"Received: {argument}={spec!r}"
             ) from error
         return lambda f: pattern.search(f.path) is not None
-    if callable(spec):
+    if callable(spec) and not isinstance(spec, keras.layers.Layer):
         return lambda f: bool(spec(f.layer))
-    raise ValueError(
+    raise _not_a_spec(spec, argument)
+
+
+def _not_a_spec(spec: Any, argument: str) -> ValueError:
+    return ValueError(
         f"`{argument}` must be a layer class, a regular expression, a function "
         f"of a layer, or a list of them. Received: {argument}={spec!r}"
     )

@@ -2,8 +2,13 @@
 
 import argparse
 
+from keras_mk.local_path import check_local
+
 
 def run(args: argparse.Namespace) -> None:
+    for name in ("model", "output", "output_dir"):
+        if getattr(args, name, None) is not None:
+            check_local(getattr(args, name), name)
     if args.command == "demo":
         from keras_mk import demo
 

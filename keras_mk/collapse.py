@@ -26,11 +26,13 @@ def collapse(model: keras.Model, verify: Any = None) -> keras.Model:
     Args:
         model: A model with majority-kernel layers.
         verify: A batch of inputs, as the model is called with. If given, the
-            outputs of both models on it are compared.
+            outputs of both models on it are compared; infinite ones, as in
+            masked logits, must be the same in both.
 
     Raises:
-        ValueError: If the model has no majority-kernel layer, or the outputs
-            differ by more than the dtype's rounding explains.
+        ValueError: If the model has no majority-kernel layer, `verify` is no
+            batch, or the outputs differ by more than the dtype's rounding
+            explains.
 
     Example:
 
@@ -43,11 +45,16 @@ def collapse(model: keras.Model, verify: Any = None) -> keras.Model:
     ('Dense', 36)
     """
     check_majority(model)
+    if verify is True:
+        raise ValueError(
+            "`verify` must be a batch of inputs on which to compare. "
+            "`keras_mk.export_collapsed` makes one up. Received: verify=True"
+        )
     plain = copy_model(model)
     composite.make_plain(plain)
     # Once more, so that what is returned was made by Keras alone.
     plain = copy_model(plain)
-    if verify is not None:
+    if verify is not None and verify is not False:
         _verify(model, plain, verify)
     return plain
 
@@ -72,7 +79,18 @@ def largest_difference(ours: Any, theirs: Any) -> float:
     pairs = zip(
         keras.tree.flatten(ours), keras.tree.flatten(theirs), strict=True
     )
-    return largest(_wide(a) - _wide(b) for a, b in pairs)
+    return largest(difference(_wide(a), _wide(b)) for a, b in pairs)
+
+
+def difference(ours: Any, theirs: Any) -> Any:
+    """The difference of two arrays; none between equal infinities."""
+    with np.errstate(invalid="ignore"):
+        return np.where(ours == theirs, 0.0, ours - theirs)
+
+
+def largest_finite(arrays: Iterable[Any]) -> float:
+    """Largest absolute value in some arrays, of those that are finite."""
+    return largest(np.where(np.isfinite(x), x, 0.0) for x in arrays)
 
 
 def largest(arrays: Iterable[Any]) -> float:
@@ -89,14 +107,26 @@ def _wide(x: Any) -> Any:
 
 def _verify(model: keras.Model, plain: keras.Model, batch: Any) -> None:
     ours, theirs = plain(batch, training=False), model(batch, training=False)
-    difference = largest_difference(ours, theirs)
-    size = largest(map(_wide, keras.tree.flatten(theirs)))
+    values = [_wide(x) for x in keras.tree.flatten(theirs)]
+    check_comparable(model, values)
+    gap = largest_difference(ours, theirs)
+    size = largest_finite(values)
     tolerance = tolerance_of(model) * max(1.0, size)
-    if not difference <= tolerance:
+    if not gap <= tolerance:
         raise ValueError(
             "The collapsed model differs from the inference of the model it "
-            f"was made of by {difference:.2e} at most, where {tolerance:.2e} "
+            f"was made of by {gap:.2e} at most, where {tolerance:.2e} "
             "is allowed for its dtypes."
+        )
+
+
+def check_comparable(model: keras.Model, values: Iterable[Any]) -> None:
+    """Raises if the outputs of a model are such that they equal nothing."""
+    if any(np.isnan(x).any() for x in values):
+        raise ValueError(
+            f"Model '{model.name}' gives NaN on the inputs of `verify`, so "
+            "that nothing can be compared with it. Pass other inputs, or "
+            "train it again."
         )
 
 

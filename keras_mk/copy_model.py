@@ -7,6 +7,7 @@ import keras
 from keras_mk import _keras_internals as internals
 from keras_mk import composite
 from keras_mk.layers.majority_kernel import MajorityKernel
+from keras_mk.state import Unlike
 from keras_mk.state import give_state
 from keras_mk.trainability import thawed
 from keras_mk.walk import walk
@@ -36,7 +37,7 @@ def copy_model(model: keras.Model) -> keras.Model:
             if not has_majority(model):
                 _keep_plain(copy)
             give_state(model, copy)
-    except OSError:
+    except (OSError, Unlike):
         raise
     except Exception as error:
         raise ValueError(

@@ -12,7 +12,7 @@ from rich.table import Table
 from keras_mk.collapse import collapse
 from keras_mk.expand import expand
 from keras_mk.export import export_collapsed
-from keras_mk.plan import summary
+from keras_mk.plan import summarize
 
 HIDDEN = (128, 64)
 EXPANSION = 3
@@ -139,7 +139,7 @@ def _table(runs: dict[str, list[dict[str, Any]]]) -> Table:
         table.add_row(
             method,
             f"{model.count_params():,}",
-            f"{summary(model).parameters['deployed']:,}",
+            f"{summarize(model).parameters['deployed']:,}",
             f"{np.mean(accuracy):.2f} ± {np.std(accuracy):.2f} %",
             f"{np.mean([result['seconds'] for result in results]):.1f}",
         )

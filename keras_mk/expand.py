@@ -4,7 +4,6 @@ import random
 from typing import Any
 
 import keras
-import numpy as np
 
 from keras_mk import _keras_internals as internals
 from keras_mk import composite
@@ -12,11 +11,13 @@ from keras_mk import convert
 from keras_mk import registry
 from keras_mk.choose import choose
 from keras_mk.copy_model import copy_model
+from keras_mk.initial_copies import check_copies
+from keras_mk.initial_copies import initial_values
+from keras_mk.initial_copies import start_equal
+from keras_mk.initial_copies import warn_of_equal
 from keras_mk.mixing import hashing
 from keras_mk.validation import check_seed
 from keras_mk.walk import walk
-
-COPIES = ("replicate", "independent", "perturb")
 
 
 def expand(
@@ -27,7 +28,7 @@ def expand(
     include: Any = None,
     exclude: Any = None,
     seed: int | None = None,
-    scale: float = 0.1,
+    scale: float | None = None,
 ) -> keras.Model:
     """Returns a copy of a model whose kernels are majority kernels.
 
@@ -49,10 +50,14 @@ def expand(
         include: Convert only these layers: a layer class, a regular
             expression that is searched for in the layer's path, a function
             `layer -> bool`, or a list of them. `keras_mk.plan` shows paths.
+            What fits a layer that holds others, and none of these that can be
+            converted, speaks for all of them: a class of attention layers
+            means their projections. Where it fits some of these, each of them
+            is asked by itself. The model itself is not asked.
         exclude: Do not convert these, likewise.
         seed: Seed from which the layers' seeds are derived.
-        scale: With `"perturb"`, the noise's standard deviation relative to
-            that of the kernel.
+        scale: With `"perturb"`, and only there, the noise's standard deviation
+            relative to that of the kernel. Defaults to 0.1.
 
     Returns:
         A new model of the same class.
@@ -61,6 +66,11 @@ def expand(
         ValueError: If an argument is wrong, the model is not built, has
             majority kernels already, has nothing to convert, or cannot be
             copied because Keras cannot save and load it.
+
+    Warns:
+        UserWarning: If copies that should differ are equal: those of an
+            initializer that always gives the same values, or of a kernel of
+            zeros that is perturbed.
 
     Example:
 
@@ -71,19 +81,14 @@ def expand(
     (100, 36)
     """
     check_seed(seed)
-    if copies not in COPIES:
-        raise ValueError(
-            f"`copies` must be one of {COPIES}. Received: copies={copies!r}"
-        )
-    if not isinstance(scale, (int, float)) or not scale > 0:
-        raise ValueError(
-            f"`scale` must be a positive number. Received: scale={scale!r}"
-        )
+    check_copies(copies, scale)
     found, reasons = choose(model, expansion, include, exclude)
-    keys = [
-        f.key for f, reason in zip(found, reasons, strict=True) if not reason
-    ]
-    if not keys:
+    paths = {
+        f.key: f.path
+        for f, reason in zip(found, reasons, strict=True)
+        if not reason
+    }
+    if not paths:
         raise ValueError(
             f"Model '{model.name}' has no layer to convert. "
             "`print(keras_mk.plan(model))` shows why."
@@ -91,45 +96,22 @@ def expand(
     seed = random.randrange(2**31) if seed is None else seed
     result = copy_model(model)
     places = {f.key: f for f in walk(result)}
-    hiding = composite.hiding_parents(result, set(keys))
-    for key in keys:
+    hiding = composite.hiding_parents(result, set(paths))
+    equal = []
+    for key, path in paths.items():
         layer = places[key].layer
         mk_class = registry.mk_class_of(layer)
         assert mk_class is not None
         layer_seed = hashing.derive_seed(seed, key)
-        values = _values(layer, mk_class, expansion, layer_seed, copies, scale)
+        values = initial_values(
+            layer, mk_class, expansion, layer_seed, copies, scale
+        )
         convert.to_majority(layer, mk_class, expansion, layer_seed, values)
+        if copies != "replicate" and start_equal(layer):
+            equal.append(path)
     for parent in hiding:
         composite.become(composite.Expanded, parent)
     internals.refresh_tracking(result)
+    if equal:
+        warn_of_equal(equal, copies)
     return result
-
-
-def _values(
-    layer: Any,
-    mk_class: Any,
-    expansion: int,
-    seed: int,
-    copies: str,
-    scale: float,
-) -> convert.Values:
-    """The values of the copies of a layer's kernels, as `copies` says."""
-    if copies == "replicate":
-        return convert.replicas(expansion)
-    if copies == "independent":
-        config = {**layer.get_config(), "expansion": expansion, "seed": seed}
-        fresh = mk_class.from_config(config)
-        fresh.build_from_config(layer.get_build_config())
-        return lambda name, kernel: [
-            keras.ops.convert_to_numpy(w) for w in getattr(fresh, f"{name}s")
-        ]
-
-    def perturbed(name: str, kernel: Any) -> list[Any]:
-        generator = np.random.default_rng([seed, *name.encode()])
-        noise = generator.normal(size=(expansion, *kernel.shape))
-        noise -= noise.mean(axis=0)
-        wide = kernel.astype("float64")
-        noise *= scale * wide.std()
-        return [(wide + n).astype(kernel.dtype) for n in noise]
-
-    return perturbed

@@ -1,10 +1,7 @@
 """The commands of `keras-mk` that work on model files."""
 
 import dataclasses
-import importlib
 import json
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,26 +13,18 @@ from keras_mk.export import export_collapsed
 from keras_mk.export import runtimes
 from keras_mk.export import signature as signatures
 from keras_mk.export.formats import FORMATS
+from keras_mk.export.formats import format_of
 from keras_mk.export.place import check_target
+from keras_mk.export.place import move_into_place
+from keras_mk.initial_copies import check_copies
+from keras_mk.load import load
 from keras_mk.plan import plan
-from keras_mk.plan import summary
+from keras_mk.plan import summarize
 from keras_mk.staging import staging
 
 
-def load(path: str, modules: list[str], safe: bool = True) -> keras.Model:
-    """Loads a `.keras` file, after importing the modules of its classes."""
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"There is no file '{path}'.")
-    if "" not in sys.path:
-        # A console script does not look where it is started.
-        sys.path.insert(0, "")
-    for module in modules:
-        importlib.import_module(module)
-    return keras.saving.load_model(path, compile=False, safe_mode=safe)
-
-
 def inspect(args: Any) -> None:
-    found = summary(load(args.model, args.modules, not args.unsafe))
+    found = summarize(load(args.model, args.modules, not args.unsafe))
     if not args.json:
         print(found)
         return
@@ -48,9 +37,9 @@ def inspect(args: Any) -> None:
 
 
 def expand(args: Any) -> None:
-    target = Path(args.output)
+    check_copies(args.copies, args.scale)
     if not args.dry_run:
-        check_target(target, FORMATS["keras"], args.overwrite)
+        check_target(Path(args.output), FORMATS["keras"], args.overwrite)
     model = load(args.model, args.modules, not args.unsafe)
     chosen = {
         "include": args.include or None,
@@ -67,12 +56,11 @@ def expand(args: Any) -> None:
         seed=args.seed,
         **chosen,
     )
-    _save(expanded, target)
+    _save(expanded, args)
 
 
 def collapse(args: Any) -> None:
-    target = Path(args.output)
-    check_target(target, FORMATS["keras"], args.overwrite)
+    check_target(Path(args.output), FORMATS["keras"], args.overwrite)
     model = load(args.model, args.modules, not args.unsafe)
     batch = None
     if args.verify:
@@ -80,14 +68,15 @@ def collapse(args: Any) -> None:
         batch = runtimes.fill(
             signature, signatures.random_inputs(signature, batch=3)
         )[0]
-    _save(collapse_model(model, verify=batch), target)
+    _save(collapse_model(model, verify=batch), args)
 
 
 def export(args: Any) -> None:
+    format = args.format or format_of(Path(args.output))
     report = export_collapsed(
         load(args.model, args.modules, not args.unsafe),
         args.output,
-        args.format,
+        format,
         verify=args.verify,
         overwrite=args.overwrite,
         quantize=args.quantize,
@@ -97,9 +86,11 @@ def export(args: Any) -> None:
     print(report)
 
 
-def _save(model: keras.Model, target: Path) -> None:
+def _save(model: keras.Model, args: Any) -> None:
+    kind, path = FORMATS["keras"], Path(args.output)
+    target = check_target(path, kind, args.overwrite)
     with staging(target) as folder:
         written = folder / "model.keras"
         model.save(written)
-        os.replace(written, target)
-    print(f"{target}: {model.count_params():,} parameters")
+        move_into_place(written, target, kind, args.overwrite)
+    print(f"{path}: {model.count_params():,} parameters")

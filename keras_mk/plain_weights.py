@@ -54,9 +54,9 @@ def load_plain_weights(mk_model: keras.Model, path: str | os.PathLike) -> None: 
 
 def _values(found: Found, plain: Any) -> Iterator[tuple[Any, Any]]:
     """The variables of a layer, each with its value."""
-    layer, names = found.layer, ()
-    if isinstance(found.layer, MajorityKernel) and found.layer.built:
-        names = found.layer.kernel_names
+    layer = found.layer
+    converted = isinstance(layer, MajorityKernel) and layer.built
+    names = layer.kernel_names if converted else ()
     groups = [getattr(layer, f"{name}s") for name in names]
     kernels = [convert.plain_kernel(plain, name) for name in names]
     for group, kernel in zip(groups, kernels):

@@ -21,6 +21,10 @@ _RULES = (
 _SCALARS = (bool, int, float, complex, str, bytes, types.NoneType, np.generic)
 
 
+class Unlike(ValueError):
+    """A copy made of a model's config has not all that the model has."""
+
+
 def layers_by_key(model: Any) -> dict[str, Any]:
     """The model, under "", and every layer in it."""
     return {"": model, **{found.key: found.layer for found in walk(model)}}
@@ -34,14 +38,16 @@ def give_state(source: Any, target: Any) -> None:
     told.
 
     Raises:
-        ValueError: If the model does not have the layers and the variables of
-            the other.
+        Unlike: If the model does not have the layers and the variables of the
+            other.
     """
     mine, theirs = layers_by_key(source), layers_by_key(target)
     if list(mine) != list(theirs):
-        raise ValueError(
-            "what its config makes has other layers: "
-            f"{sorted(set(mine) ^ set(theirs)) or 'in another order'}"
+        raise Unlike(
+            f"Model '{source.name}' cannot be copied: a model that Keras makes "
+            "from its config does not have the same layers. They have to be "
+            "made by a constructor or `build`, from what is in the config. "
+            f"The difference: {sorted(set(mine) ^ set(theirs)) or 'the order'}"
         )
     pairs = list(zip(mine.values(), theirs.values()))
     for ours, copy in pairs:
@@ -65,8 +71,9 @@ def _give_lora(source: Any, target: Any) -> None:
 def _give_variables(key: str, source: Any, target: Any) -> None:
     ours, theirs = (internals.own_variables(x) for x in (source, target))
     if [v.shape for v in ours] != [v.shape for v in theirs]:
-        raise ValueError(
-            f"what its config makes at '{key}' has other variables: "
+        raise Unlike(
+            f"Layer '{source.name}' at '{key}' cannot be copied: what Keras "
+            "makes from its config has the variables "
             f"{[(v.name, v.shape) for v in theirs]} instead of "
             f"{[(v.name, v.shape) for v in ours]}"
         )

@@ -20,6 +20,7 @@ from tests.backends import to_numpy
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(8, 5)).astype("float32")
 Y = RANDOM.normal(size=(8, 2)).astype("float32")
+INFINITE, NAN = float("inf"), float("nan")
 GOLDEN = Path(__file__).parent / "golden" / "adversarial.json"
 
 
@@ -33,16 +34,16 @@ def copies_of(model):
     return np.array([to_numpy(k) for k in model.layers[0].kernels], "float64")
 
 
-def gradient(w):
-    """Of the mean squared error of `X @ w`, in `w`."""
-    return 2 * X.T @ (X @ w - Y) / Y.size
+def gradient(w, x=X):
+    """Of the mean squared error of `x @ w`, in `w`."""
+    return 2 * x.T @ (x @ w - Y) / Y.size
 
 
-def numpy_p(copies, epsilon, per, random, counter):
+def numpy_p(copies, epsilon, per, random, counter, x=X):
     expansion = len(copies)
-    p = 1 / expansion + epsilon * gradient(copies.mean(0)) * copies
+    p = 1 / expansion + epsilon * gradient(copies.mean(0), x) * copies
     if per == "unit":
-        slopes = (gradient(copies.mean(0)) * copies).sum(1, keepdims=True)
+        slopes = (gradient(copies.mean(0), x) * copies).sum(1, keepdims=True)
         p = np.broadcast_to(1 / expansion + epsilon * slopes, copies.shape)
     p = np.maximum(p, 0)
     p = p / p.sum(0)
@@ -213,13 +214,86 @@ def test_saved_and_loaded(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"epsilon": -1}, "`epsilon` must be at least 0"),
+        *(
+            ({"epsilon": wrong}, "`epsilon` must be a finite number, at least")
+            for wrong in (-1, INFINITE, -INFINITE, NAN, "1", True, None, [1])
+        ),
+        ({"epsilon": 1, "random": "no"}, "`random` must be `True` or `False`"),
         ({"epsilon": 1, "per": "row"}, "`per` must be one of"),
     ],
 )
 def test_wrong_options(options, message):
     with pytest.raises(ValueError, match=message):
         AdversarialMK(linear(), **options)
+
+
+def test_a_number_of_numpy_is_one(tmp_path):
+    model = AdversarialMK(linear(), epsilon=np.float32(0.5))
+    model.save(tmp_path / "model.keras")
+    assert keras.saving.load_model(tmp_path / "model.keras").epsilon == 0.5
+
+
+@pytest.mark.parametrize("random", [False, True])
+@pytest.mark.parametrize("frozen", [[1], [0, 2], [0, 1, 2]])
+def test_steps_by_hand_with_frozen_copies(frozen, random):
+    """The gradients of the other copies say where to move p."""
+    inner = linear()
+    copies = copies_of(inner)
+    for index in frozen:
+        inner.layers[0].kernels[index].trainable = False
+    # A bias besides, so that there is something to train.
+    bias = keras.layers.EinsumDense("bi,ij->bj", 2, bias_axes="j")
+    shifted = keras.Sequential([inner, bias])
+    shifted.build((None, 5))
+    bias.kernel.assign(np.eye(2))
+    bias.kernel.trainable = False
+    model = AdversarialMK(shifted, epsilon=2.0, random=random)
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    history = model.fit(X, Y, batch_size=8, verbose=0).history
+    known = len(frozen) < 3
+    p = numpy_p(copies, 2.0 if known else 0.0, "element", random, 0)
+    mixed = (copies * p).sum(0)
+    expected = ((X @ mixed - Y) ** 2).mean()
+    assert history["loss"][0] == pytest.approx(expected, rel=1e-5)
+    step = 0.1 * gradient(mixed) * p
+    step[frozen] = 0
+    np.testing.assert_allclose(copies_of(inner), copies - step, atol=1e-5)
+
+
+class Partly(keras.Model):
+    """Its first layer is never told that it is in training."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = layers.MKDense(4, use_bias=False, seed=1)
+        self.last = layers.MKDense(2, use_bias=False, seed=7)
+
+    def call(self, inputs, training=None):
+        hidden = self.first(inputs, training=False)
+        return self.last(hidden, training=training)
+
+
+@pytest.mark.parametrize("random", [False, True])
+def test_a_layer_kept_out_of_training_uses_its_average(random):
+    inner = Partly()
+    inner(X)
+    model = AdversarialMK(inner, epsilon=2.0, random=random)
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    first, last = (
+        np.array([to_numpy(v) for v in layer.kernels], "float64")
+        for layer in (inner.first, inner.last)
+    )
+    with pytest.warns(UserWarning, match="being trained on the average"):
+        history = model.fit(X, Y, batch_size=8, verbose=0).history
+    hidden = X @ first.mean(0)
+    mixed = (last * numpy_p(last, 2.0, "element", random, 0, hidden)).sum(0)
+    expected = ((hidden @ mixed - Y) ** 2).mean()
+    assert history["loss"][0] == pytest.approx(expected, rel=1e-5)
+    draws = [
+        int(to_numpy(layer.mixing_seed_generator.state)[1])
+        for layer in (inner.first, inner.last)
+    ]
+    assert draws == [0, 1]
 
 
 def test_plain_model_is_refused():

@@ -78,9 +78,49 @@ def test_ensemble_of_majority_kernels_is_exported(tmp_path):
     assert (tmp_path / "ensemble" / "saved_model.pb").exists()
 
 
-def test_wrong_members():
-    with pytest.raises(ValueError, match="one or more"):
-        baselines.Ensemble([])
+NO_MODELS = pytest.mark.parametrize(
+    "wrong",
+    [[], (), None, 3, "text", {}, [None], [keras.layers.Dense(2)], iter(())],
+    ids=lambda value: type(value).__name__,
+)
+
+
+@NO_MODELS
+def test_wrong_members(wrong):
+    with pytest.raises(ValueError, match="`members` must be a list of one or"):
+        baselines.Ensemble(wrong)
+
+
+def test_one_model_is_no_list_of_members():
+    with pytest.raises(ValueError, match="`members` must be a list of one or"):
+        baselines.Ensemble(network())
+    with pytest.raises(ValueError, match="`from_logits` must be `True` or"):
+        baselines.Ensemble([network()], from_logits="no")
+
+
+def test_an_ensemble_of_one_model_twice_is_saved(tmp_path):
+    model = network()
+    ensemble = baselines.Ensemble([model, model])
+    ensemble.save(tmp_path / "ensemble.keras")
+    loaded = keras.saving.load_model(tmp_path / "ensemble.keras")
+    np.testing.assert_allclose(
+        to_numpy(loaded(X)), to_numpy(ensemble(X)), atol=1e-6
+    )
+
+
+def test_members_that_share_layers_are_not_saved(tmp_path):
+    inputs = keras.Input((5,))
+    shared = keras.layers.Dense(4)(inputs)
+    ensemble = baselines.Ensemble(
+        [keras.Model(inputs, keras.layers.Dense(2)(shared)) for _ in "ab"]
+    )
+    ensemble.predict(X, verbose=0)
+    with pytest.raises(ValueError, match="share layers cannot be saved"):
+        ensemble.save(tmp_path / "ensemble.keras")
+    assert not list(tmp_path.iterdir())
+
+
+def test_members_of_different_outputs():
     with pytest.raises(ValueError, match="outputs of one shape"):
         baselines.Ensemble([network(3), network(4)])
 
@@ -98,6 +138,30 @@ def test_distilled_student_learns_the_teacher():
     assert teacher.trainable
     for before, after in zip(weights, teacher.get_weights()):
         np.testing.assert_array_equal(before, after)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        *(
+            ({"temperature": wrong}, ValueError, "`temperature` must be a fin")
+            for wrong in (0, -1, "3", True, None, float("inf"), float("nan"))
+        ),
+        *(
+            ({"student_weight": wrong}, ValueError, "`student_weight` must be")
+            for wrong in (-0.1, 1.1, "1", True, None, float("nan"))
+        ),
+        ({"teacher": [1]}, TypeError, "`teacher` must be a `keras.Model`"),
+        ({"student": [1]}, TypeError, "`student` must be a `keras.Model`"),
+    ],
+)
+def test_wrong_options_of_distillation(options, error, message):
+    with pytest.raises(error, match=message):
+        baselines.distiller(
+            **{"teacher": network(), "student": network(), **options}
+        )
+    with pytest.raises(ValueError, match="`scale` must be a finite number"):
+        DivergenceOfLogits(scale="1")
 
 
 def test_divergence_by_hand():
@@ -137,6 +201,40 @@ def test_soups_by_hand():
 def test_soup_of_different_models():
     with pytest.raises(ValueError, match="weights of the same shapes"):
         baselines.uniform_soup([network(3), network(4)])
+
+
+@NO_MODELS
+def test_soup_of_no_models(wrong):
+    for cook in (
+        baselines.uniform_soup,
+        lambda models: baselines.greedy_soup(models, score=value_of),
+    ):
+        with pytest.raises(ValueError, match="`models` must be a list of one"):
+            cook(wrong)
+
+
+def test_soup_of_models_without_weights_yet():
+    models = [keras.Sequential([keras.layers.Dense(2)]) for _ in "ab"]
+    with pytest.raises(ValueError, match="`models` must be built"):
+        baselines.uniform_soup(models)
+
+
+def test_soup_of_any_iterable():
+    models = (with_value(value) for value in (1.0, 2.0))
+    assert value_of(baselines.uniform_soup(models)) == 1.5
+    assert (
+        value_of(baselines.greedy_soup(map(with_value, (1.0, 2.0)), value_of))
+        == 2
+    )
+
+
+@pytest.mark.parametrize("found", [float("nan"), None, "text", np.ones(2)])
+def test_a_score_that_is_no_number(found):
+    models = [with_value(1.0), with_value(2.0)]
+    with pytest.raises(ValueError, match="`score` must return a number"):
+        baselines.greedy_soup(models, lambda model: found)
+    with pytest.raises(TypeError, match="`score` must be a function"):
+        baselines.greedy_soup(models, found)
 
 
 def test_similarities_by_hand():
@@ -226,3 +324,79 @@ def test_selection_needs_its_layers():
         model.fit(X, LABELS, callbacks=[baselines.SubsetSelection()], verbose=0)
     with pytest.raises(ValueError, match="hidden `Dense` layer"):
         baselines.subset_network(with_value(1.0))
+
+
+def hidden(**options):
+    return keras.Sequential(
+        [
+            keras.Input((5,)),
+            keras.layers.Dense(4, **options),
+            keras.layers.Dense(3),
+        ]
+    )
+
+
+def test_wide_layers_are_of_the_dtype_and_frozen_as_they_were():
+    plain = hidden(dtype="mixed_float16", trainable=False)
+    wide = baselines.subset_network(plain)
+    for network in (wide, baselines.selected_network(wide)):
+        layer, last = network.layers
+        assert layer.dtype_policy.name == "mixed_float16"
+        assert not layer.trainable
+        assert last.trainable
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"use_bias": False},
+        {"kernel_regularizer": "l2"},
+        {"bias_initializer": "ones"},
+        {"bias_constraint": "non_neg"},
+    ],
+)
+def test_what_a_wide_layer_cannot_have(options):
+    with pytest.raises(ValueError, match="and no other option"):
+        baselines.subset_network(hidden(**options))
+
+
+def test_wrong_options_of_subsets():
+    with pytest.raises(ValueError, match="`units` must be an integer"):
+        baselines.SubsetDense("4")
+    with pytest.raises(ValueError, match="`every` must be an integer"):
+        baselines.SubsetSelection(every="1")
+    with pytest.raises(ValueError, match="`neighbours` must be an integer"):
+        baselines.SubsetSelection(neighbours=0)
+    with pytest.raises(ValueError, match="`beta` must be a finite number"):
+        baselines.SubsetSelection(beta=float("nan"))
+    with pytest.raises(TypeError, match="neighbors"):
+        baselines.SubsetSelection(neighbors=3)
+    for wrong in ("text", baselines.Ensemble([network()])):
+        with pytest.raises(ValueError, match="Sequential or Functional"):
+            baselines.subset_network(wrong)
+        with pytest.raises(ValueError, match="Sequential or Functional"):
+            baselines.selected_network(wrong)
+    with pytest.raises(ValueError, match="`expansion` must be a positive"):
+        baselines.subset_network(network(), expansion=0)
+    unbuilt = keras.Sequential([keras.layers.Dense(4), keras.layers.Dense(2)])
+    with pytest.raises(ValueError, match="`model` must be built"):
+        baselines.selected_network(baselines.subset_network(unbuilt))
+    with pytest.raises(ValueError, match="`size` must be from 0 to"):
+        submodular.greedy_subset([1.0, 2.0], np.zeros((2, 2)), size=3)
+
+
+def test_models_inside_of_a_model_are_not_widened():
+    inside = hidden()
+    plain = keras.Sequential(
+        [
+            keras.Input((5,)),
+            inside,
+            keras.layers.Dense(4),
+            keras.layers.Dense(2),
+        ]
+    )
+    wide = baselines.subset_network(plain)
+    found = [type(layer).__name__ for layer in wide.layers]
+    assert found == ["Sequential", "SubsetDense", "Dense"]
+    with pytest.raises(ValueError, match="hidden `Dense` layer"):
+        baselines.subset_network(keras.Sequential([inside]))

@@ -101,11 +101,15 @@ def test_sharpness_of_a_network_with_attention():
 
 def test_wrong_arguments():
     model = linear([[1, 0, 0], [0, 1, 0]])
-    with pytest.raises(ValueError, match="`draws` must be at least 2"):
+    with pytest.raises(
+        ValueError, match="`draws` must be an integer, at least 2"
+    ):
         diagnostics.sharpness(model, X, Y, loss="mse", draws=1)
     with pytest.raises(ValueError, match="`loss` must be given"):
         diagnostics.sharpness(model, X, Y)
-    with pytest.raises(ValueError, match="`every` must be at least 1"):
+    with pytest.raises(
+        ValueError, match="`every` must be an integer, at least 1"
+    ):
         diagnostics.Diagnostics(every=0)
     with pytest.raises(ValueError, match="`Diagnostics` callback"):
         diagnostics.plot({"loss": [1]}, "never.png")

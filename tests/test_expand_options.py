@@ -187,6 +187,15 @@ def test_model_that_cannot_be_copied():
         keras_mk.expand(model)
 
 
+def test_a_layer_that_a_copy_does_not_have():
+    plain = cases.Subclassed()
+    plain.extra = keras.layers.Dense(2)
+    plain.extra.build((None, 2))
+    plain.build((None, 6))
+    with pytest.raises(ValueError, match=r"not have the same layers.*'extra'"):
+        keras_mk.expand(plain)
+
+
 def test_a_compiled_model_stays_compiled():
     plain = two_dense()
     plain.compile("adam", "mse")
@@ -344,6 +353,46 @@ def test_deepcopy_and_pickle(make):
         )
 
 
+@keras.saving.register_keras_serializable(package="keras_mk_tests")
+def masked_logits(x):
+    return keras.ops.where(x > 0, x, -np.inf)
+
+
+def test_verify_with_infinite_logits(monkeypatch):
+    inputs = keras.Input((8,))
+    outputs = keras.layers.Dense(4, activation=masked_logits)(inputs)
+    model = keras_mk.expand(keras.Model(inputs, outputs), copies="independent")
+    x = cases.random(6, 8)
+    assert np.isneginf(to_numpy(model(x))).any()
+    keras_mk.collapse(model, verify=x)
+    make_plain = keras_mk.collapse.__globals__["_made_plain"]
+
+    def something_else(model):
+        plain = make_plain(model)
+        plain.layers[1].bias.assign([10.0, -10.0, 10.0, -10.0])
+        return plain
+
+    monkeypatch.setitem(
+        keras_mk.collapse.__globals__, "_made_plain", something_else
+    )
+    with pytest.raises(ValueError, match="by inf at most"):
+        keras_mk.collapse(model, verify=x)
+
+
+def test_verify_of_a_model_that_gives_nan():
+    model = keras_mk.expand(two_dense())
+    model.layers[-1].bias.assign([np.nan] * 2)
+    with pytest.raises(ValueError, match="gives NaN on the inputs of `verify`"):
+        keras_mk.collapse(model, verify=cases.random(6, 8))
+
+
+def test_verify_is_a_batch():
+    model = keras_mk.expand(two_dense())
+    with pytest.raises(ValueError, match=r"batch of inputs.*verify=True"):
+        keras_mk.collapse(model, verify=True)
+    assert keras_mk.collapse(model, verify=False).count_params() > 0
+
+
 def test_collapsed_checkpoint(tmp_path):
     model = keras_mk.expand(two_dense(), copies="independent")
     model.compile("adam", "mse")
@@ -355,6 +404,35 @@ def test_collapsed_checkpoint(tmp_path):
     assert written == ["plain_1.keras", "plain_2.keras"]
     plain = keras.saving.load_model(path.parent / "plain_2.keras")
     assert {type(layer) for layer in plain.layers} == {keras.layers.Dense}
+    np.testing.assert_allclose(
+        plain.predict(x, verbose=0), model.predict(x, verbose=0), atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("path", ["gs://bucket/m.keras", "hf://me/m.keras"])
+def test_collapsed_checkpoint_on_another_machine(tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=f"this machine's.*filepath='{path}'"):
+        keras_mk.callbacks.CollapsedCheckpoint(path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_collapsed_checkpoint_of_whole_models_in_hdf5(tmp_path):
+    with pytest.raises(ValueError, match=r"end in '\.keras'.*m\.h5"):
+        keras_mk.callbacks.CollapsedCheckpoint(tmp_path / "m.h5")
+
+
+def test_collapsed_checkpoint_through_a_symbolic_link(tmp_path):
+    model = keras_mk.expand(two_dense(), copies="independent")
+    model.compile("sgd", "mse")
+    link = tmp_path / "latest.keras"
+    link.symlink_to(tmp_path / "blob")
+    checkpoint = keras_mk.callbacks.CollapsedCheckpoint(link)
+    x, y = cases.random(8, 8), cases.random(8, 2)
+    model.fit(x, y, epochs=2, verbose=0, callbacks=[checkpoint])
+    assert link.is_symlink()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["blob", link.name]
+    plain = keras.saving.load_model(link)
     np.testing.assert_allclose(
         plain.predict(x, verbose=0), model.predict(x, verbose=0), atol=1e-6
     )

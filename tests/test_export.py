@@ -1,10 +1,13 @@
 """Exports, each loaded in the runtime that it is meant for."""
 
 import errno
+import json
 import os
 import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import keras
 import numpy as np
@@ -13,6 +16,7 @@ from keras import layers
 
 import keras_mk
 from keras_mk.export import child
+from keras_mk.export import runtimes
 from keras_mk.export import writers
 from keras_mk.export.formats import FORMATS
 from tests import conversion_cases
@@ -258,6 +262,61 @@ def test_verify_finds_nan(tmp_path, model, monkeypatch):
     assert listing(tmp_path) == []
 
 
+@keras.saving.register_keras_serializable(package="keras_mk_tests")
+def masked(x):
+    """Logits of -inf, as a mask of actions or of a vocabulary gives."""
+    return keras.ops.where(x > 0, x, -np.inf)
+
+
+@pytest.fixture
+def check_in_this_process(monkeypatch):
+    def run(script, job, folder, backend):
+        (folder / "job.json").write_text(
+            json.dumps({**job, "error": str(folder / "error")})
+        )
+        assert runtimes.main(str(folder / "job.json")) == 0
+
+    monkeypatch.setattr(child, "run", run)
+
+
+@pytest.mark.usefixtures("check_in_this_process")
+def test_equal_infinities_are_no_difference(tmp_path, monkeypatch):
+    model = expanded(
+        keras.Sequential(
+            [
+                keras.Input((8,), name="features"),
+                layers.Dense(3),
+                layers.Activation(masked),
+            ]
+        )
+    )
+    x = np.random.default_rng(0).normal(size=(5, 8)).astype("float32")
+    assert np.isneginf(to_numpy(model(x))).any()
+    path = tmp_path / "m.keras"
+    report = keras_mk.export_collapsed(model, path, "keras", verify=x)
+    assert report.difference < 1e-5
+    assert 0 < report.scale < 100
+
+    def other_mask(plain, path, signature, quantize):
+        bias = plain.weights[-1]
+        bias.assign(bias - 100.0)
+        plain.save(path)
+
+    monkeypatch.setitem(writers.WRITERS, "keras", other_mask)
+    with pytest.raises(ValueError, match="by inf at most"):
+        keras_mk.export_collapsed(
+            model, path, "keras", verify=x, overwrite=True
+        )
+
+
+@pytest.mark.usefixtures("check_in_this_process")
+def test_a_model_that_gives_nan_cannot_be_compared(tmp_path, model):
+    model.layers[-1].bias.assign([np.nan] * 3)
+    with pytest.raises(ValueError, match="gives NaN on the inputs"):
+        keras_mk.export_collapsed(model, tmp_path / "m.keras", "keras")
+    assert listing(tmp_path) == []
+
+
 def test_verify_with_the_wrong_inputs(tmp_path, model):
     for batch in ({"features": np.ones((2, 8))}, [np.ones((2, 8))] * 2):
         with pytest.raises(ValueError, match="`verify` must"):
@@ -300,6 +359,65 @@ def test_wrong_suffix(tmp_path, model):
             with pytest.raises(ValueError, match=rf"end in '\{kind.suffix}'"):
                 keras_mk.export_collapsed(model, tmp_path / "model", format)
     assert listing(tmp_path) == []
+
+
+def test_suffix_of_another_format(tmp_path, model):
+    for format, kind in FORMATS.items():
+        if kind.suffix:
+            with pytest.raises(ValueError, match=f"the format '{format}'"):
+                keras_mk.export_collapsed(model, tmp_path / f"m{kind.suffix}")
+    assert listing(tmp_path) == []
+
+
+@pytest.mark.parametrize("format", sorted(FORMATS))
+def test_path_on_another_machine(tmp_path, model, monkeypatch, format):
+    monkeypatch.chdir(tmp_path)
+    path = f"gs://bucket/model{FORMATS[format].suffix}"
+    with pytest.raises(ValueError, match=f"this machine's.*path='{path}'"):
+        keras_mk.export_collapsed(model, path, format)
+    assert listing(tmp_path) == []
+
+
+def test_report_has_the_path_that_was_given(tmp_path, model):
+    path = tmp_path / "latest.keras"
+    path.symlink_to(tmp_path / "first")
+    report = keras_mk.export_collapsed(model, path, "keras", verify=False)
+    assert report.path == path
+    assert keras.saving.load_model(path).count_params() == report.parameters
+    assert listing(tmp_path) == ["first", "latest.keras"]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_two_exports_at_once(tmp_path, monkeypatch, overwrite):
+    """Both have written theirs, and neither has moved it."""
+    barrier = threading.Barrier(2)
+
+    def write(plain, path, signature, quantize):
+        barrier.wait(60)
+        plain.save(path)
+        barrier.wait(60)
+
+    monkeypatch.setitem(writers.WRITERS, "keras", write)
+    models = [expanded(mlp()), expanded(mlp())]
+    path = tmp_path / "model.keras"
+    with ThreadPoolExecutor(2) as pool:
+        futures = [
+            pool.submit(
+                keras_mk.export_collapsed,
+                each,
+                path,
+                "keras",
+                verify=False,
+                overwrite=overwrite,
+            )
+            for each in models
+        ]
+    raised = [type(f.exception()) for f in futures if f.exception()]
+    assert raised == ([] if overwrite else [FileExistsError])
+    assert listing(tmp_path) == ["model.keras"]
+    found = keras.saving.load_model(path).get_weights()[0]
+    averages = [keras_mk.collapse(m).get_weights()[0] for m in models]
+    assert any(np.array_equal(found, average) for average in averages)
 
 
 def test_missing_package_names_the_extra(tmp_path, model, monkeypatch):
@@ -444,42 +562,6 @@ def test_killed_export_leaves_the_old_one(tmp_path, model):
         model, path, "keras", verify=False, overwrite=True
     )
     assert listing(tmp_path) == ["model.keras"]
-
-
-def test_killed_between_two_folders(tmp_path):
-    """The moment in which the old folder is away and the new one not there."""
-    from keras_mk.export import place
-
-    path = tmp_path / "model"
-    old = place._old(path)
-    old.mkdir()
-    (old / "saved_model.pb").write_text("old")
-    with pytest.raises(FileExistsError, match="overwrite=True"):
-        place.check_target(path, FORMATS["tf_saved_model"], overwrite=False)
-    assert (path / "saved_model.pb").read_text() == "old"
-    new = tmp_path / "new"
-    new.mkdir()
-    (new / "saved_model.pb").write_text("new")
-    place.move_into_place(new, path, FORMATS["tf_saved_model"])
-    assert (path / "saved_model.pb").read_text() == "new"
-    assert listing(tmp_path) == ["model"]
-
-
-def test_two_exports_do_not_disturb_each_other(tmp_path):
-    from keras_mk.staging import staging
-
-    path = tmp_path / "model"
-    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1)
-    with other:
-        theirs = tmp_path / f".model.writing-{other.pid}"
-        theirs.mkdir()
-        with staging(path) as folder:
-            assert theirs.exists()
-            assert folder.exists()
-        other.communicate(b"\n")
-    with staging(path):
-        assert not theirs.exists()
-    assert listing(tmp_path) == []
 
 
 def test_the_model_is_not_changed(tmp_path, model):

@@ -373,3 +373,18 @@ def test_two_kernels_of_one_layer_draw_other_mixtures():
     np.testing.assert_allclose(
         to_numpy(kernels["pointwise_kernel"]), second, atol=1e-6
     )
+
+
+def test_copies_are_excluded_from_weight_decay_by_a_list():
+    layer = layers.MKDense(3)
+    layer.build((None, 4))
+    before = [to_numpy(w) for w in layer.kernels]
+    optimizer = keras.optimizers.AdamW(0.1, weight_decay=0.5)
+    optimizer.exclude_from_weight_decay(var_list=layer.kernels)
+    variables = [*layer.kernels, layer.bias]
+    layer.bias.assign(np.ones(3))
+    optimizer.build(variables)
+    optimizer.apply([keras.ops.zeros_like(v) for v in variables], variables)
+    for variable, old in zip(layer.kernels, before):
+        np.testing.assert_array_equal(to_numpy(variable), old)
+    assert to_numpy(layer.bias).max() < 1

@@ -1,6 +1,7 @@
 """`keras-mk` on model files."""
 
 import json
+import zipfile
 from pathlib import Path
 
 import keras
@@ -8,6 +9,8 @@ import pytest
 
 import keras_mk
 import keras_mk_cli
+from keras_mk import model_commands
+from keras_mk.export.formats import FORMATS
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -41,6 +44,7 @@ def test_inspect(capsys):
     assert "3 of 4 layers converted" in output
     code, output, _ = run(capsys, "inspect", GOLDEN / "convnet.keras", "--json")
     report = json.loads(output)
+    assert report["layers"][0]["frozen"] == 0
     model = keras.saving.load_model(GOLDEN / "convnet.keras", compile=False)
     assert report["parameters"]["training"] == model.count_params()
     assert report["layers"][0]["expansion"] == 3
@@ -87,6 +91,21 @@ def test_export(tmp_path, capsys):
     assert run(capsys, *arguments, "--overwrite")[0] == 0
 
 
+@pytest.mark.parametrize("format", sorted(FORMATS))
+def test_the_suffix_says_the_format(tmp_path, capsys, monkeypatch, format):
+    asked = []
+
+    def export(model, path, format, **options):
+        asked.append((path, format))
+
+    monkeypatch.setattr(model_commands, "export_collapsed", export)
+    path = str(tmp_path / f"out{FORMATS[format].suffix}")
+    for options in ([], ["--format", format]):
+        arguments = ["export", GOLDEN / "convnet.keras", path, *options]
+        assert run(capsys, *arguments)[0] == 0
+    assert asked == [(path, format)] * 2
+
+
 @pytest.mark.slow
 def test_export_of_a_saved_model(tmp_path, capsys):
     target = tmp_path / "saved_model"
@@ -107,11 +126,29 @@ def test_export_of_a_saved_model(tmp_path, capsys):
         (["expand", "PLAIN", "PLAIN"], "overwrite=True"),
         (["expand", "PLAIN", "OUT", "--include", "nothing"], "nothing"),
         (["expand", "PLAIN", "out.h5"], "end in '.keras'"),
+        (["expand", "PLAIN", "OUT", "--scale", "1"], "scale=1.0"),
+        (["expand", "PLAIN", "OUT", "--scale", "1", "--dry-run"], "scale=1.0"),
         (["expand", "PLAIN", "OUT", "--module", "no_such"], "no_such"),
+        (["inspect", "gs://b/m.keras"], "model='gs://b/m.keras'"),
+        (["expand", "PLAIN", "gs://b/m.keras"], "output='gs://b/m.keras'"),
+        (["collapse", "PLAIN", "hf://b/m.keras"], "output='hf://b/m.keras'"),
+        (["export", "PLAIN", "s3://b/m"], "output='s3://b/m'"),
+        (["demo", "--output-dir", "gs://b"], "output_dir='gs://b'"),
+        (["bench", "mlp", "--output-dir", "gs://b"], "output_dir='gs://b'"),
+        (["export", "PLAIN", "out.h5"], "cannot be told from"),
+        (["export", "MK", "out.onnx", "--format", "litert"], "'.tflite'"),
+        (["export", "MK", "o.pt2", "--format", "tf_saved_model"], "'torch'"),
     ],
 )
-def test_errors_take_one_line(plain, tmp_path, capsys, arguments, message):
-    places = {"PLAIN": plain, "OUT": tmp_path / "out.keras"}
+def test_errors_take_one_line(
+    plain, tmp_path, capsys, monkeypatch, arguments, message
+):
+    monkeypatch.chdir(tmp_path)
+    places = {
+        "PLAIN": plain,
+        "MK": GOLDEN / "convnet.keras",
+        "OUT": tmp_path / "out.keras",
+    }
     arguments = [str(places.get(a, a)) for a in arguments]
     before = plain.read_bytes()
     code, _, error = run(capsys, *arguments)
@@ -121,6 +158,54 @@ def test_errors_take_one_line(plain, tmp_path, capsys, arguments, message):
     assert message in error
     assert plain.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["plain.keras"]
+
+
+class Unknown(keras.layers.Layer):
+    def call(self, x):
+        return x
+
+
+def unknown(x):
+    return x
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (Unknown, "class 'Unknown'"),
+        (lambda: keras.layers.Activation(unknown), "function 'unknown'"),
+    ],
+)
+def test_missing_classes_are_named(tmp_path, capsys, make, name):
+    path = tmp_path / "model.keras"
+    model = keras.Sequential([keras.Input((4,)), make(), keras.layers.Dense(2)])
+    model.save(path)
+    code, _, error = run(capsys, "inspect", path)
+    assert code == 1
+    assert f"{name}, which nothing" in error
+    assert "--module NAME" in error
+    assert len(error) < 1000
+
+
+def test_damaged_files(plain, tmp_path, capsys):
+    whole = plain.read_bytes()
+    middle = len(whole) // 2
+    flipped = bytes([whole[middle] ^ 255])
+    other = tmp_path / "other.zip"
+    with zipfile.ZipFile(other, "w") as archive:
+        archive.writestr("notes.txt", "hello")
+    for content in (
+        b"",
+        b"no archive",
+        whole[:-100],
+        whole[:middle] + flipped + whole[middle + 1 :],
+        other.read_bytes(),
+    ):
+        plain.write_bytes(content)
+        code, _, error = run(capsys, "inspect", plain)
+        assert code == 1
+        assert f"'{plain}' is there, but it is not a whole" in error
+        assert "not found" not in error
 
 
 @pytest.mark.parametrize("command", ["inspect", "expand", "collapse", "export"])

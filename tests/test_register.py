@@ -70,7 +70,7 @@ def test_plain_weights_are_not_taken_for_copies(tmp_path):
     plain = gated()
     plain.save_weights(tmp_path / "plain.weights.h5")
     model = keras_mk.expand(plain, expansion=3)
-    with pytest.raises(ValueError, match="keras_mk.load_plain_weights"):
+    with pytest.raises(ValueError, match="load_plain_weights"):
         model.load_weights(tmp_path / "plain.weights.h5")
 
 
@@ -93,6 +93,7 @@ class Noisy(layers.Dense):
         return {**super().get_config(), "seed": self.seed}
 
 
+@keras.saving.register_keras_serializable(package="test_register")
 class MKNoisy(keras_mk.layers.MajorityKernel, Noisy):
     pass
 

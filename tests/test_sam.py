@@ -118,9 +118,13 @@ def test_mixed_precision():
     assert 0 < np.abs(after - before).max() < 1
 
 
-@pytest.mark.parametrize("rho", [-1, float("nan")])
+@pytest.mark.parametrize(
+    "rho", [-1, float("nan"), float("inf"), "1", True, None]
+)
 def test_wrong_rho(rho):
-    with pytest.raises(ValueError, match="`rho` must be at least 0"):
+    with pytest.raises(
+        ValueError, match="`rho` must be a finite number, at least 0"
+    ):
         SAM(network(), rho=rho)
 
 

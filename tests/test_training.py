@@ -13,6 +13,7 @@ import pytest
 from keras_mk import callbacks
 from keras_mk import layers
 from tests.backends import BACKEND
+from tests.backends import gradient
 from tests.backends import to_numpy
 from tests.layer_cases import NETWORK_CASES
 from tests.layer_cases import NETWORK_IDS
@@ -382,10 +383,48 @@ def test_sampling_check_raises_when_nothing_was_drawn():
     with (
         pytest.warns(UserWarning, match="trained on the average"),
         pytest.raises(
-            RuntimeError, match=r"no majority-kernel layer .*forgotten"
+            RuntimeError, match=r"have not mixed their copies.*dense"
         ),
     ):
         model.fit(x, y, verbose=0, callbacks=[callbacks.SamplingCheck()])
+
+
+def test_sampling_check_names_the_layer_that_was_not_mixed():
+    class Half(keras.Model):
+        def __init__(self, **kwargs):
+            super().__init__(**kwargs)
+            self.mixed = layers.MKDense(2)
+            self.average = layers.MKDense(1, name="average")
+
+        def build(self, input_shape):
+            self.mixed.build(input_shape)
+            self.average.build((None, 2))
+
+        def call(self, x, training=None):
+            return self.average(
+                self.mixed(x, training=training), training=False
+            )
+
+    model = Half()
+    model.compile("sgd", "mse")
+    x, y = np.ones((4, 3)), np.ones((4, 1))
+    with (
+        pytest.warns(UserWarning, match="'average' is being trained"),
+        pytest.raises(RuntimeError, match=r"Layers: average$"),
+    ):
+        model.fit(x, y, verbose=0, callbacks=[callbacks.SamplingCheck()])
+
+
+def test_a_gradient_by_the_inputs_leaves_the_warning_to_the_training():
+    model = ForgetsTraining()
+    model.compile("sgd", "mse")
+    x, y = np.ones((4, 3), "float32"), np.ones((4, 1))
+    with warnings.catch_warnings(record=True) as record:
+        warnings.simplefilter("always")
+        gradient(lambda x: keras.ops.sum(model.dense(x, training=False)), [x])
+    assert all("gradient by the inputs" in str(w.message) for w in record)
+    with pytest.warns(UserWarning, match=r"'forgotten' is .*training=None"):
+        model.fit(x, y, verbose=0)
 
 
 def test_sampling_check_is_content_with_a_model_that_samples():

@@ -10,5 +10,7 @@ from keras_mk.baselines.soup import greedy_soup as greedy_soup
 from keras_mk.baselines.soup import uniform_soup as uniform_soup
 from keras_mk.baselines.subset import SubsetDense as SubsetDense
 from keras_mk.baselines.subset import SubsetSelection as SubsetSelection
-from keras_mk.baselines.subset import selected_network as selected_network
-from keras_mk.baselines.subset import subset_network as subset_network
+from keras_mk.baselines.subset_network import (
+    selected_network as selected_network,
+)
+from keras_mk.baselines.subset_network import subset_network as subset_network

@@ -6,6 +6,8 @@ import keras
 from keras import ops
 
 from keras_mk.copy_model import copy_model
+from keras_mk.training.around import check_trained_as_usual
+from keras_mk.validation import check_number
 
 
 @keras.saving.register_keras_serializable(package="keras_mk")
@@ -17,8 +19,9 @@ class DivergenceOfLogits(keras.losses.Loss):
     """
 
     def __init__(self, scale: float = 1.0, **kwargs: Any) -> None:
+        check_number("scale", scale, at_least=0)
         super().__init__(**kwargs)
-        self.scale = scale
+        self.scale = float(scale)
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         teacher, student = ops.log_softmax(y_true), ops.log_softmax(y_pred)
@@ -44,8 +47,10 @@ def distiller(
     Args:
         teacher: A trained model that predicts logits, for example an
             `Ensemble(members, from_logits=True)`.
-        student: A model that predicts as many logits.
-        temperature: What the logits are divided by. Defaults to 3.
+        student: A model that predicts as many logits, trained by Keras's own
+            `train_step`.
+        temperature: What the logits are divided by: a finite number above 0.
+            Defaults to 3.
         student_weight: Share of the loss on the labels, from 0 to 1; the rest
             is on the teacher's logits. Defaults to 0.5.
 
@@ -64,6 +69,14 @@ def distiller(
     ... )
     >>> history = model.fit(np.ones((4, 3)), np.zeros((4,)), verbose=0)
     """
+    check_number("temperature", temperature, above=0)
+    check_number("student_weight", student_weight, at_least=0, at_most=1)
+    if not isinstance(teacher, keras.Model):
+        raise TypeError(
+            f"`teacher` must be a `keras.Model`. Received: teacher={teacher!r}"
+        )
+    check_trained_as_usual("student", student, "Distiller")
+    temperature = float(temperature)
     return keras.distillation.Distiller(
         teacher=copy_model(teacher),
         student=student,
@@ -72,5 +85,5 @@ def distiller(
             # Gradients of softened logits are smaller by its square.
             loss=DivergenceOfLogits(scale=temperature**2),
         ),
-        student_loss_weight=student_weight,
+        student_loss_weight=float(student_weight),
     )

@@ -7,6 +7,8 @@ import keras
 from keras import ops
 
 from keras_mk import _keras_internals as internals
+from keras_mk.validation import check_flag
+from keras_mk.validation import check_models
 
 
 @keras.saving.register_keras_serializable(package="keras_mk")
@@ -43,12 +45,8 @@ class Ensemble(keras.Model):
         from_logits: bool = False,
         **kwargs: Any,
     ) -> None:
-        members = list(members)
-        if not members or not all(isinstance(m, keras.Model) for m in members):
-            raise ValueError(
-                "`members` must be one or more `keras.Model`s. "
-                f"Received: members={members!r}"
-            )
+        members = check_models("members", members)
+        check_flag("from_logits", from_logits)
         shapes = {
             str(m.output_shape) for m in members if internals.is_container(m)
         }
@@ -57,9 +55,9 @@ class Ensemble(keras.Model):
                 "`members` must have outputs of one shape. "
                 f"Received: {sorted(shapes)}"
             )
-        super().__init__(**kwargs)
+        super().__init__(**{"autocast": False, **kwargs})
         self.members = members
-        self.from_logits = from_logits
+        self.from_logits = bool(from_logits)
         if internals.is_container(members[0]) and members[0].built:
             self.build(members[0].input_shape)
 
@@ -76,7 +74,13 @@ class Ensemble(keras.Model):
             return total - ops.log(float(len(logs)))
         return ops.mean(ops.stack(outputs), axis=0)
 
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        # Before a file is there.
+        _check_separate(self.members)
+        super().save(*args, **kwargs)
+
     def get_config(self) -> dict[str, Any]:
+        _check_separate(self.members)
         members = [keras.saving.serialize_keras_object(m) for m in self.members]
         return {
             **super().get_config(),
@@ -93,3 +97,19 @@ class Ensemble(keras.Model):
             for m in config["members"]
         ]
         return cls(**{**config, "members": members})
+
+
+def _check_separate(members: Sequence[keras.Model]) -> None:
+    """Raises if members share weights, which Keras would save with one."""
+    owners: dict[int, keras.Model] = {}
+    for member in members:
+        for weight in member.weights:
+            owner = owners.setdefault(id(weight), member)
+            if owner is not member:
+                raise ValueError(
+                    "An ensemble of members that share layers cannot be saved "
+                    "or copied: Keras could not load it. Give each member "
+                    "layers of its own. "
+                    f"Received: members '{owner.name}' and '{member.name}', "
+                    f"which share '{weight.path}'"
+                )

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_mk.training.two_pass import TwoPassModel
+from keras_mk.validation import check_number
 
 
 @keras.saving.register_keras_serializable(package="keras_mk")
@@ -19,8 +20,10 @@ class SAM(TwoPassModel):
     Reference: [Foret et al., 2021](https://arxiv.org/abs/2010.01412).
 
     Args:
-        model: The `keras.Model` to train. It is trained in place.
-        rho: How far to go, at least 0. Defaults to 0.05, the paper's.
+        model: The `keras.Model` to train, by Keras's own `train_step`. It is
+            trained in place.
+        rho: How far to go: a finite number, at least 0. Defaults to 0.05, as
+            in the paper.
         **kwargs: As `keras.Model`.
 
     Example:
@@ -39,10 +42,9 @@ class SAM(TwoPassModel):
     def __init__(
         self, model: keras.Model, rho: float = 0.05, **kwargs: Any
     ) -> None:
-        if not rho >= 0:
-            raise ValueError(f"`rho` must be at least 0. Received: rho={rho}")
+        check_number("rho", rho, at_least=0)
         super().__init__(model, **kwargs)
-        self.rho = rho
+        self.rho = float(rho)
 
     def second_point(self, values: list[Any], gradients: list[Any]) -> Any:
         squares = [ops.sum(ops.square(g)) for g in gradients if g is not None]

@@ -1,5 +1,6 @@
 """Model soups: the average of the weights of several models."""
 
+import math
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
@@ -8,6 +9,7 @@ import keras
 import numpy as np
 
 from keras_mk.copy_model import copy_model
+from keras_mk.validation import check_models
 
 Weights = list[Any]
 
@@ -19,7 +21,8 @@ def uniform_soup(models: Sequence[keras.Model]) -> keras.Model:
     makes sense for models that were fine-tuned from the same one.
 
     Args:
-        models: Models of one architecture. They are not changed.
+        models: One or more built models of one architecture. They are not
+            changed.
 
     Example:
 
@@ -30,6 +33,7 @@ def uniform_soup(models: Sequence[keras.Model]) -> keras.Model:
     >>> baselines.uniform_soup([network(), network()]).count_params()
     16
     """
+    models = check_models("models", models)
     return _with_weights(models[0], _average(_ingredients(models)))
 
 
@@ -42,7 +46,8 @@ def greedy_soup(
     soup's score as high as it was, or raises it, stays in.
 
     Args:
-        models: Models of one architecture. They are not changed.
+        models: One or more built models of one architecture. They are not
+            changed.
         score: From a model, how good it is, for example its accuracy on data
             that is held out; higher is better.
 
@@ -57,22 +62,48 @@ def greedy_soup(
     ...     score=lambda model: float(model.get_weights()[0].sum()),
     ... )
     """
+    models = check_models("models", models)
+    if not callable(score):
+        raise TypeError(
+            "`score` must be a function from a model to a number. "
+            f"Received: score={score!r}"
+        )
     ingredients = _ingredients(models)
-    scores = [score(model) for model in models]
+    scores = [_scored(score, model) for model in models]
     order = sorted(range(len(models)), key=lambda i: -scores[i])
     chosen, best = [ingredients[order[0]]], scores[order[0]]
     soup = _with_weights(models[0], _average(chosen))
     for index in order[1:]:
         tried = [*chosen, ingredients[index]]
         soup.set_weights(_average(tried))
-        found = score(soup)
+        found = _scored(score, soup)
         if found >= best:
             chosen, best = tried, found
     soup.set_weights(_average(chosen))
     return soup
 
 
+def _scored(score: Callable[[keras.Model], float], model: keras.Model) -> float:
+    found = score(model)
+    try:
+        number = float(found)
+    except (TypeError, ValueError):
+        number = math.nan
+    if math.isnan(number):
+        raise ValueError(
+            "`score` must return a number, higher for better models. "
+            f"Received: {found!r} for model '{model.name}'"
+        )
+    return number
+
+
 def _ingredients(models: Sequence[keras.Model]) -> list[Weights]:
+    for model in models:
+        if not model.built:
+            raise ValueError(
+                "`models` must be built: call each once, or give it an input "
+                f"shape. Received: model '{model.name}'"
+            )
     found = [model.get_weights() for model in models]
     shapes = {str([w.shape for w in weights]) for weights in found}
     if len(shapes) != 1:

@@ -13,6 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from keras_mk.validation import check_count
+from keras_mk.validation import check_number
+
 
 def similarities(rows: Any, neighbours: int = 10) -> Any:
     """Cosine similarity of each row to its nearest neighbours, else 0.
@@ -78,6 +81,11 @@ def greedy_subset(
     >>> greedy_subset(utility, similarity, size=2).tolist()
     [0, 2]
     """
+    if not 0 <= size <= len(utility):
+        raise ValueError(
+            f"`size` must be from 0 to the number of rows, {len(utility)}. "
+            f"Received: size={size}"
+        )
     gain = alpha * np.asarray(utility, "float64")
     taken = []
     for _ in range(size):
@@ -96,6 +104,16 @@ def select(
     beta: float = 1.0,
 ) -> Any:
     """The subset of rows that the paper's procedure selects."""
+    check_options(neighbours, alpha, beta)
     similarity = similarities(rows, neighbours)
     utility = utilities(rows, similarity)
     return greedy_subset(utility, similarity, size, alpha, beta)
+
+
+def check_options(
+    neighbours: int = 10, alpha: float = 1.0, beta: float = 1.0
+) -> None:
+    """Raises unless they are options of `select`."""
+    check_count("neighbours", neighbours)
+    check_number("alpha", alpha, at_least=0)
+    check_number("beta", beta, at_least=0)

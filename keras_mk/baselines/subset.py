@@ -9,6 +9,7 @@ from keras import ops
 from keras_mk import _keras_internals as internals
 from keras_mk.baselines import submodular
 from keras_mk.layers.initializing import initializer_of_copy
+from keras_mk.validation import check_count
 from keras_mk.validation import check_expansion
 
 
@@ -45,6 +46,7 @@ class SubsetDense(keras.layers.Layer):
         kernel_initializer: Any = "glorot_uniform",
         **kwargs: Any,
     ) -> None:
+        check_count("units", units)
         check_expansion(expansion)
         super().__init__(**kwargs)
         self.units = units
@@ -131,10 +133,8 @@ class SubsetSelection(keras.callbacks.Callback):
 
     def __init__(self, every: int = 1, **options: Any) -> None:
         super().__init__()
-        if every < 1:
-            raise ValueError(
-                f"`every` must be at least 1. Received: every={every}"
-            )
+        check_count("every", every)
+        submodular.check_options(**options)
         self.every = every
         self.options = options
         self._step = 0
@@ -163,73 +163,3 @@ class SubsetSelection(keras.callbacks.Callback):
 def _subset_layers(model: Any) -> list[Any]:
     layers = internals.flatten_layers(model)
     return [layer for layer in layers if isinstance(layer, SubsetDense)]
-
-
-def subset_network(model: keras.Model, expansion: int = 3) -> keras.Model:
-    """A plain MLP with more neurons in its hidden layers than it uses.
-
-    Every `keras.layers.Dense` of a Sequential or Functional model but the
-    last becomes a `SubsetDense`. Train it with a `SubsetSelection`.
-
-    Args:
-        model: The plain model. It is not changed.
-        expansion: How many times as many neurons there are. Defaults to 3.
-
-    Example:
-
-    >>> import keras
-    >>> from keras_mk import baselines
-    >>> plain = keras.Sequential([
-    ...     keras.Input((3,)),
-    ...     keras.layers.Dense(4, activation="relu"),
-    ...     keras.layers.Dense(1),
-    ... ])
-    >>> wide = baselines.subset_network(plain, expansion=3)
-    >>> baselines.selected_network(wide).count_params() == plain.count_params()
-    True
-    """
-    dense = [
-        layer
-        for layer in internals.flatten_layers(model)
-        if type(layer) is keras.layers.Dense
-    ]
-    if len(dense) < 2:
-        raise ValueError(
-            "`model` must have a hidden `Dense` layer and another after it. "
-            f"Received: model '{model.name}' with {len(dense)} `Dense` layers"
-        )
-    hidden = {id(layer) for layer in dense[:-1]}
-
-    def clone(layer: Any) -> Any:
-        if id(layer) not in hidden:
-            return type(layer).from_config(layer.get_config())
-        return SubsetDense(
-            layer.units,
-            expansion,
-            layer.activation,
-            layer.kernel_initializer.clone(),
-            name=layer.name,
-        )
-
-    return keras.models.clone_model(model, clone_function=clone)
-
-
-def selected_network(model: keras.Model) -> keras.Model:
-    """The plain model of the neurons that are in use: what ships."""
-
-    def clone(layer: Any) -> Any:
-        if not isinstance(layer, SubsetDense):
-            return type(layer).from_config(layer.get_config())
-        return keras.layers.Dense(
-            layer.units, activation=layer.activation, name=layer.name
-        )
-
-    plain = keras.models.clone_model(model, clone_function=clone)
-    for mine, other in zip(model.layers, plain.layers):
-        if isinstance(mine, SubsetDense):
-            used = ops.convert_to_numpy(mine.selection)
-            kernel, bias = map(ops.convert_to_numpy, (mine.kernel, mine.bias))
-            other.set_weights([kernel[:, used], bias[used]])
-        else:
-            other.set_weights(mine.get_weights())
-    return plain

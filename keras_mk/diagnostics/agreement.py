@@ -11,6 +11,8 @@ from keras_mk.collapse import collapse
 from keras_mk.diagnostics.loss import mix_into
 from keras_mk.recalibrate import batch_norms
 from keras_mk.recalibrate import normalize_by_batch
+from keras_mk.training.around import innermost
+from keras_mk.validation import check_count
 
 
 def agreement(
@@ -29,7 +31,8 @@ def agreement(
     were.
 
     Args:
-        model: A model with majority kernels and one output.
+        model: A model with majority kernels and one output, or one around
+            it, such as `AdversarialMK`.
         x: One batch of inputs.
         draws: How many draws to compare, at least 2.
         seed: Seed of the mixtures.
@@ -53,9 +56,9 @@ def agreement(
     >>> keras_mk.diagnostics.agreement(keras_mk.expand(plain), x)
     1.0
     """
-    if draws < 2:
-        raise ValueError(f"`draws` must be at least 2. Received: draws={draws}")
+    check_count("draws", draws, at_least=2)
     internals.synchronize(model)
+    model = innermost(model)
     plain = collapse(model)
     normalize_by_batch(plain, list(batch_norms(plain).values()))
     outputs = []

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_mk.training.around import innermost
 from keras_mk.walk import walk
 
 
@@ -50,10 +51,10 @@ def batch_norm_shift(
     >>> round(shift.mean)
     5
     """
-    others = {each.key: each.layer for each in walk(recalibrated)}
+    others = {each.key: each.layer for each in walk(innermost(recalibrated))}
     return [
         _batch_norm_shift(each.path, each.layer, others[each.key])
-        for each in walk(model)
+        for each in walk(innermost(model))
         if isinstance(each.layer, keras.layers.BatchNormalization)
     ]
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from keras_mk.diagnostics.copies import diversity
 from keras_mk.diagnostics.loss import sharpness
+from keras_mk.validation import check_count
 
 
 class Diagnostics(keras.callbacks.Callback):
@@ -17,6 +18,9 @@ class Diagnostics(keras.callbacks.Callback):
     `mk_cosine`, the averages over the kernels; `mk_gap`, the loss on the
     validation data less that in training; and, where data is given,
     `mk_sharpness` and `mk_sharpness_error`.
+
+    Of a model around another, such as `AdversarialMK`, they are those of the
+    copies inside; see `sharpness`.
 
     Args:
         x: Data for `sharpness`, or `None` to leave it out.
@@ -43,10 +47,8 @@ class Diagnostics(keras.callbacks.Callback):
         self, x: Any = None, y: Any = None, draws: int = 5, every: int = 1
     ) -> None:
         super().__init__()
-        if every < 1:
-            raise ValueError(
-                f"`every` must be at least 1. Received: every={every}"
-            )
+        check_count("draws", draws, at_least=2)
+        check_count("every", every)
         self.x, self.y = x, y
         self.draws = draws
         self.every = every

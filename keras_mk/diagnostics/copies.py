@@ -11,6 +11,7 @@ from keras import ops
 
 from keras_mk import _keras_internals as internals
 from keras_mk.layers.majority_kernel import MajorityKernel
+from keras_mk.training.around import innermost
 from keras_mk.walk import walk
 
 
@@ -44,7 +45,7 @@ def diversity(model: keras.Model) -> list[Diversity]:
     """
     internals.synchronize(model)
     found = []
-    for each in walk(model):
+    for each in walk(innermost(model)):
         if isinstance(each.layer, MajorityKernel) and each.layer.expansion > 1:
             for name in each.layer.kernel_names:
                 copies = [

@@ -12,6 +12,8 @@ from keras_mk import mixing
 from keras_mk.collapse import collapse
 from keras_mk.layers.majority_kernel import MajorityKernel
 from keras_mk.mixing import hashing
+from keras_mk.training.around import innermost
+from keras_mk.validation import check_count
 from keras_mk.walk import walk
 
 
@@ -43,6 +45,10 @@ def sharpness(
 ) -> Sharpness:
     """How much the loss grows when the copies are mixed at random.
 
+    Of a model around another, such as `AdversarialMK`, it is that of the copies
+    inside. So under `LearnedMK`, which mixes nothing at random, it compares
+    with their average, and not with what was learned.
+
     The model is in inference mode; each draw mixes every kernel once, for the
     whole data set. The model is not changed, and its seeds stay where they
     were.
@@ -67,14 +73,14 @@ def sharpness(
     >>> keras_mk.diagnostics.sharpness(model, x, y, loss="mse").delta > 0
     True
     """
-    if draws < 2:
-        raise ValueError(f"`draws` must be at least 2. Received: draws={draws}")
+    check_count("draws", draws, at_least=2)
     loss = loss if loss is not None else getattr(model, "loss", None)
     if loss is None:
         raise ValueError(
             "`loss` must be given, since the model is not compiled with one."
         )
     internals.synchronize(model)
+    model = innermost(model)
     plain = collapse(model)
     plain.compile(loss=loss)
 

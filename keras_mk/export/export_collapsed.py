@@ -11,9 +11,12 @@ import numpy as np
 
 from keras_mk import _keras_internals as internals
 from keras_mk.baselines.ensemble import Ensemble
+from keras_mk.collapse import check_comparable
 from keras_mk.collapse import check_majority
 from keras_mk.collapse import collapse
+from keras_mk.collapse import difference
 from keras_mk.collapse import largest
+from keras_mk.collapse import largest_finite
 from keras_mk.collapse import tolerance_of
 from keras_mk.copy_model import copy_model
 from keras_mk.copy_model import custom_classes
@@ -25,6 +28,7 @@ from keras_mk.export import signature as signatures
 from keras_mk.export import writers
 from keras_mk.export.formats import check_format
 from keras_mk.export.report import ExportReport
+from keras_mk.local_path import check_local
 from keras_mk.recalibrate import recalibrate_batch_norm
 from keras_mk.staging import staging
 
@@ -59,8 +63,8 @@ def export_collapsed(
     Args:
         model: A built model with majority-kernel layers, or a
             `keras_mk.baselines.Ensemble`, of plain models too.
-        path: Where to write. A folder for `"tf_saved_model"`, otherwise a
-            file with the format's suffix.
+        path: Where to write, on this machine's file system. A folder for
+            `"tf_saved_model"`, otherwise a file with the format's suffix.
         format: `"tf_saved_model"`, `"litert"` (`.tflite`), `"onnx"`,
             `"openvino"` (`.xml`), `"torch"` (`.pt2`) or `"keras"`.
         verify: Whether to load the result in a fresh process, in its own
@@ -110,7 +114,8 @@ def export_collapsed(
     (36, True)
     """
     start = time.perf_counter()
-    target = Path(path).expanduser()
+    check_local(path)
+    path = Path(path).expanduser()
     # An ensemble is what one compares with, and has to be deployed likewise.
     if not isinstance(model, Ensemble):
         check_majority(model)
@@ -120,7 +125,7 @@ def export_collapsed(
             "it, before exporting it."
         )
     kind = check_format(format, quantize)
-    place.check_target(target, kind, overwrite)
+    target = place.check_target(path, kind, overwrite)
     signature = signatures.encoded_signature(model, input_signature)
     backend = kind.backend or keras.config.backend()
     in_process = backend == keras.config.backend()
@@ -156,20 +161,18 @@ def export_collapsed(
             plain.save(saved)
             files = {"model": str(saved), "output": str(written)}
             child.run("writers.py", {**job, **files}, folder, backend)
-        difference = scale = None
+        gap = scale = None
         if batches:
-            difference, scale = _compare(
-                reference, written, job, batches, folder
-            )
-            _check_difference(model, difference, scale, quantize, tolerance)
+            gap, scale = _compare(reference, written, job, batches, folder)
+            _check_difference(model, gap, scale, quantize, tolerance)
         size = _size(written, kind.companions)
-        place.move_into_place(written, target, kind)
+        place.move_into_place(written, target, kind, overwrite)
     return ExportReport(
-        path=target,
+        path=path,
         format=format,
         bytes=size,
         parameters=parameters,
-        difference=difference,
+        difference=gap,
         scale=scale,
         quantize=quantize,
         route="in process" if in_process else f"by a {backend} process",
@@ -228,9 +231,10 @@ def _compare(
         found = dict(np.load(outputs))
         for name, value in expected.items():
             other = _matching(name, value, expected, found)
-            differences.append(value - other)
+            differences.append(difference(value, other))
             values.append(value)
-    return largest(differences), largest(values)
+    check_comparable(model, values)
+    return largest(differences), largest_finite(values)
 
 
 def _matching(name: str, value: Any, expected: Any, found: Any) -> Any:
@@ -255,7 +259,7 @@ def _matching(name: str, value: Any, expected: Any, found: Any) -> Any:
 
 def _check_difference(
     model: keras.Model,
-    difference: float,
+    gap: float,
     scale: float,
     quantize: str | None,
     tolerance: float | None,
@@ -267,11 +271,11 @@ def _check_difference(
             else ACROSS_RUNTIMES * tolerance_of(model)
         )
     allowed = tolerance * (scale if quantize else max(1.0, scale))
-    # Not `difference > allowed`, which is false for NaN.
-    if not difference <= allowed:
+    # Not `gap > allowed`, which is false for NaN.
+    if not gap <= allowed:
         raise ValueError(
             "The exported model differs from the inference of the model it was "
-            f"made of by {difference:.2e} at most, where {allowed:.2e} is "
+            f"made of by {gap:.2e} at most, where {allowed:.2e} is "
             "allowed. Nothing was written."
         )
 

@@ -2,6 +2,7 @@
 
 import importlib.util
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,21 @@ FORMATS = {
     "torch": Format(".pt2", "torch", ("torch",)),
     "keras": Format(".keras", None, (), ("int8",)),
 }
+
+
+def format_of(path: Path) -> str:
+    """The format of an artefact, from how its path ends."""
+    if not path.suffix:
+        return "tf_saved_model"
+    for name, kind in FORMATS.items():
+        if path.suffix == kind.suffix:
+            return name
+    known = sorted(kind.suffix for kind in FORMATS.values() if kind.suffix)
+    raise ValueError(
+        f"The format cannot be told from the suffix '{path.suffix}'. Give it "
+        f"with `--format`, or a path that ends in one of {known}, or in none "
+        f"for a SavedModel. Received: '{path}'"
+    )
 
 
 def check_format(name: str, quantize: str | None) -> Format:

@@ -4,6 +4,7 @@ import inspect
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from typing import ClassVar
 
@@ -152,17 +153,18 @@ class MajorityKernel(keras.layers.Layer):
         copies = {name: self._copy_values(name) for name in self.kernel_names}
         if self.expansion == 1:
             return {name: mixing.mean(copies[name]) for name in copies}
+        state = self._draw() if self._draws(training) else None
+        # A frozen layer is right to use its average.
+        watch = partial(self._warn_never_sampled, training)
+        on_gradient = watch if self.trainable else None
         rule = rules.current_rule()
-        draws = self._draws(training)
-        if rule is None and not draws:
-            watch = self._warn_never_sampled if self.trainable else None
-            return {name: mixing.mean(copies[name], watch) for name in copies}
-        rule = rule or rules.random_mixture
-        state = self._draw() if draws else None
-        return {
-            name: rule(self, name, copies[name], _nth_state(state, i))
-            for i, name in enumerate(copies)
-        }
+        kernels = {}
+        for i, (name, values) in enumerate(copies.items()):
+            kernel = rule(self, name, values, _nth_state(state, i))
+            if kernel is None:
+                kernel = mixing.mean(values, on_gradient)
+            kernels[name] = kernel
+        return kernels
 
     def _draws(self, training: bool | None) -> bool:
         if not self.trainable or self.expansion == 1:
@@ -216,16 +218,20 @@ class MajorityKernel(keras.layers.Layer):
     def _copy_values(self, name: str) -> list[Any]:
         return [w.value for w in getattr(self, f"{name}s")]
 
-    def _warn_never_sampled(self) -> None:
-        if self._in_call.warned:
+    def _warn_never_sampled(self, training: bool | None) -> None:
+        # Once for each: a gradient by the inputs, in inference, must not use
+        # up the warning of a training.
+        if training in self._in_call.warned:
             return
-        self._in_call.warned = True
+        self._in_call.warned.add(training)
         warnings.warn(
             f"Layer '{self.name}' is being trained on the average of its "
             "copies, without mixing them, so Majority Kernels have no effect: "
-            "`training=True` did not reach the layer. A model's `call()` must "
-            "take a `training` argument and pass it on to its layers, and a "
-            "custom training loop must call `model(x, training=True)`.",
+            f"it was called with `training={training}`. A model's `call()` "
+            "must take a `training` argument and pass it on to its layers, and "
+            "a custom training loop must call `model(x, training=True)`. (If "
+            "nothing is being trained, and what is wanted is a gradient by the "
+            "inputs, this is right as it is.)",
             stacklevel=2,
         )
 
@@ -286,7 +292,7 @@ class _InCall:
     def __init__(self, shares_seed: bool) -> None:
         self.kernels: dict[str, Any] = {}
         self.state: Any = None
-        self.warned = False
+        self.warned: set[bool | None] = set()
         self.shares_seed = shares_seed
 
     @contextmanager

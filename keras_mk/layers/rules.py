@@ -14,12 +14,26 @@ from typing import Any
 from keras_mk import mixing
 
 # From a layer, the name of a kernel, its copies, and the seed state that was
-# drawn for it (`None` outside of training): the kernel that the layer uses.
+# drawn for it (`None` outside of training, and in a frozen layer): the kernel
+# that the layer uses, or `None` for the average of a layer at rest.
 Rule = Callable[[Any, str, list[Any], Any], Any]
 
 
+def random_mixture(layer: Any, name: str, copies: list[Any], state: Any) -> Any:
+    """Majority kernels: a random mixture in training."""
+    return None if state is None else mixing.sampled_mixture(copies, state)
+
+
+def uniform_mixture(
+    layer: Any, name: str, copies: list[Any], state: Any
+) -> Any:
+    """The average of the copies, which then train alike."""
+    return None if state is None else mixing.mean(copies)
+
+
 class _Current(threading.local):
-    rule: Rule | None = None
+    def __init__(self) -> None:
+        self.rule: Rule = random_mixture
 
 
 _current = _Current()
@@ -27,7 +41,11 @@ _current = _Current()
 
 @contextmanager
 def mixed_by(rule: Rule) -> Iterator[None]:
-    """Lets trainable majority-kernel layers called inside use a rule."""
+    """Lets the majority-kernel layers called inside use a rule.
+
+    Frozen ones and those that are not in training are asked too: each rule
+    says itself what it does then.
+    """
     before, _current.rule = _current.rule, rule
     try:
         yield
@@ -35,17 +53,5 @@ def mixed_by(rule: Rule) -> Iterator[None]:
         _current.rule = before
 
 
-def current_rule() -> Rule | None:
+def current_rule() -> Rule:
     return _current.rule
-
-
-def random_mixture(layer: Any, name: str, copies: list[Any], state: Any) -> Any:
-    """Majority kernels: a random mixture."""
-    return mixing.sampled_mixture(copies, state)
-
-
-def uniform_mixture(
-    layer: Any, name: str, copies: list[Any], state: Any
-) -> Any:
-    """The average of the copies, which then train alike."""
-    return mixing.mean(copies)

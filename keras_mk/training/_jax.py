@@ -11,6 +11,8 @@ from keras_mk.training.scaling import unscaled
 
 class TwoPassStep:
     def train_step(self: Any, state: Any, data: Any) -> Any:
+        if not self.trainable_variables:
+            return keras.Model.train_step(self, state, data)
         trainable, non_trainable, optimizer, metrics = state
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         differentiate = jax.value_and_grad(

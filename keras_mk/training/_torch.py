@@ -11,6 +11,8 @@ from keras_mk.training.scaling import unscaled
 
 class TwoPassStep:
     def train_step(self: Any, data: Any) -> Any:
+        if not self.trainable_variables:
+            return keras.Model.train_step(self, data)
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         weights = self.trainable_weights
 

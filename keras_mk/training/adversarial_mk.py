@@ -12,7 +12,10 @@ from keras_mk import mixing
 from keras_mk.layers import rules
 from keras_mk.layers.majority_kernel import MajorityKernel
 from keras_mk.mixing import adversarial
+from keras_mk.training.around import AroundModel
 from keras_mk.training.two_pass import TwoPassModel
+from keras_mk.validation import check_flag
+from keras_mk.validation import check_number
 from keras_mk.walk import walk
 
 
@@ -31,13 +34,18 @@ class AdversarialMK(TwoPassModel):
     its own or shares those of its output unit: `per`. And what normalising
     does to a negative entry: here it becomes zero.
 
-    Outside of training, and in frozen layers, the model is what it was.
+    Outside of training, and in frozen layers, the model is what it was. A copy
+    that is frozen by itself has its place in the mixture, and p is moved by
+    what the gradients of the others say; a kernel whose copies are all frozen
+    is mixed as if its gradient were zero. A layer that is called with
+    `training=False` inside of the model uses its average, and warns.
     `keras_mk.collapse(model.model)` is the plain model.
 
     Args:
         model: A model with majority kernels, from `keras_mk.expand` or of
-            `keras_mk.layers`. It is trained in place.
-        epsilon: How far to move p, at least 0.
+            `keras_mk.layers`, trained by Keras's own `train_step`. It is
+            trained in place.
+        epsilon: How far to move p: a finite number, at least 0.
         random: Whether to blend with random mixing weights. Defaults to
             `True`.
         per: `"element"` (the default) or `"unit"`.
@@ -65,18 +73,16 @@ class AdversarialMK(TwoPassModel):
         per: str = "element",
         **kwargs: Any,
     ) -> None:
-        if not epsilon >= 0:
-            raise ValueError(
-                f"`epsilon` must be at least 0. Received: epsilon={epsilon}"
-            )
+        check_number("epsilon", epsilon, at_least=0)
+        check_flag("random", random)
         if per not in adversarial.PER:
             raise ValueError(
                 f"`per` must be one of {adversarial.PER}. Received: per={per!r}"
             )
         super().__init__(model, **kwargs)
         require_majority_kernels(model)
-        self.epsilon = epsilon
-        self.random = random
+        self.epsilon = float(epsilon)
+        self.random = bool(random)
         self.per = per
 
     def first_pass(self) -> AbstractContextManager[Any]:
@@ -88,11 +94,16 @@ class AdversarialMK(TwoPassModel):
         of = {id(v): g for v, g in zip(variables, gradients)}
 
         def rule(layer: Any, name: str, copies: list[Any], state: Any) -> Any:
-            # At p = 1 / e each copy has an e-th of the mixture's gradient.
-            shares = [of[id(v)] for v in getattr(layer, f"{name}s")]
-            if any(share is None for share in shares):
-                return mixing.sampled_mixture(copies, state)
-            p = self._weights(copies, sum(shares[1:], shares[0]), state)
+            if state is None:
+                return None
+            shares = [of.get(id(v)) for v in getattr(layer, f"{name}s")]
+            gradient = _of_mixture(shares)
+            if gradient is None:
+                # As with a gradient of zero.
+                if self.random:
+                    return mixing.sampled_mixture(copies, state)
+                return mixing.mean(copies)
+            p = self._weights(copies, gradient, state)
             return mixing.mixture(copies, p)
 
         with rules.mixed_by(rule):
@@ -123,9 +134,37 @@ class AdversarialMK(TwoPassModel):
         }
 
 
+def _of_mixture(shares: list[Any]) -> Any:
+    """The gradient of the mixture, of which each copy has an e-th.
+
+    That is so at `p = 1 / e`; so any of the copies is enough to know it.
+
+    Args:
+        shares: Gradients of the copies, `None` where a copy is frozen.
+    """
+    known = [share for share in shares if share is not None]
+    if not known:
+        return None
+    return sum(known[1:], known[0]) * (len(shares) / len(known))
+
+
 def require_majority_kernels(model: keras.Model) -> None:
-    if not any(isinstance(f.layer, MajorityKernel) for f in walk(model)):
+    layers = [model, *(found.layer for found in walk(model))]
+    if not any(
+        isinstance(layer, MajorityKernel) and layer.expansion > 1
+        for layer in layers
+    ):
         raise ValueError(
-            "`model` must have majority kernels. Make it with "
-            f"`keras_mk.expand(model)` first. Received: model '{model.name}'"
+            "`model` must have majority kernels, of more than one copy. Make "
+            "it with `keras_mk.expand(model)` first. "
+            f"Received: model '{model.name}'"
         )
+    for layer in layers:
+        if isinstance(layer, AroundModel) and layer.chooses_mixtures:
+            raise ValueError(
+                "`model` must mix its copies at random, and "
+                f"'{layer.name}' chooses the mixtures itself. Give the model "
+                "that it is around. "
+                f"Received: model '{model.name}' with a "
+                f"`{type(layer).__name__}`"
+            )

@@ -37,6 +37,8 @@ class TwoPassModel(_Step, AroundModel):
     moving statistics of `BatchNormalization`, seeds, metrics) changes once a
     step, as the second pass has it.
 
+    A model that is frozen takes Keras's own step, which trains nothing.
+
     Loss scaling, clipping and the accumulation of gradients are the
     optimizer's, and work as without the wrapper.
 
