@@ -19,7 +19,7 @@ from tests.soaking import kept
 from tests.soaking import specs
 from tests.soaking.wrong import Refused
 
-EXAMPLES = int(os.environ.get("KERAS_MK_EXAMPLES", "10"))
+EXAMPLES = int(os.environ.get("KERAS_MK_EXAMPLES", "5"))
 
 
 @strategies.composite
