@@ -19,6 +19,7 @@ from keras_mk.local_path import check_local
 from keras_mk.replacing import put_new
 from keras_mk.staging import staging
 from tests import killed_at_each_step
+from tests.backends import BACKEND
 
 needs_locks = pytest.mark.skipif(
     file_lock.fcntl is None, reason="files cannot be locked here"
@@ -34,6 +35,7 @@ def export(folder, format, overwrite, content):
 
 
 @needs_locks
+@pytest.mark.skipif(BACKEND != "jax", reason="once is enough: without Keras")
 @pytest.mark.parametrize("case", killed_at_each_step.CASES)
 def test_killed_at_each_step(case):
     """Old or new as a whole, or nothing; the next one mends it."""
