@@ -25,6 +25,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # Where the TPU compiler is installed, JAX would look for a TPU.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Compiled quickly rather than well: each network runs a few steps.
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=1",
+)
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tests.backends import BACKEND

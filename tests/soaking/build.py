@@ -207,9 +207,7 @@ _PARTS = {
     ),
     "depthwise2d": lambda part: _around(
         part,
-        layers.DepthwiseConv2D(
-            2, padding="same", **_kernel(part, "depthwise")
-        ),
+        layers.DepthwiseConv2D(2, padding="same", **_kernel(part, "depthwise")),
         (2, 2, WIDTH),
     ),
     "separable1d": _separable,
@@ -247,8 +245,7 @@ _PARTS = {
         WIDTH, rate=part.get("rate", 0.0), **_common(part)
     ),
     "attending": lambda part: classes.Attending(WIDTH, **_common(part)),
-    "unsaid": lambda part: classes.Unsaid(
-        WIDTH, slope=0.75, **_common(part)),
+    "unsaid": lambda part: classes.Unsaid(WIDTH, slope=0.75, **_common(part)),
     "branches": _branches,
     "shared": _shared,
     "functional": _nested,

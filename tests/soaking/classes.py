@@ -16,12 +16,16 @@ class Hidden(layers.Layer):
         self.units = units
         self.threshold = threshold
         self.rate = rate
-        self.up = layers.Dense(units + 2, activation="tanh", dtype=self.dtype_policy)
+        self.up = layers.Dense(
+            units + 2, activation="tanh", dtype=self.dtype_policy
+        )
         self.downs = [
             layers.Dense(units, dtype=self.dtype_policy, name="down_a"),
             layers.Dense(units, dtype=self.dtype_policy, name="down_b"),
         ]
-        self.named = {"norm": layers.LayerNormalization(dtype=self.dtype_policy)}
+        self.named = {
+            "norm": layers.LayerNormalization(dtype=self.dtype_policy)
+        }
         self.drop = layers.Dropout(rate, seed=3, dtype=self.dtype_policy)
 
     def build(self, input_shape):
@@ -147,7 +151,8 @@ class Net(keras.Model):
         x = self.stem(x, training=training)
         for layer in self.zoo:
             x = layer(x, training=training)
-        return self.threshold * self.head(ops.mean(x, axis=1))
+        x = ops.mean(x, axis=1)
+        return self.threshold * self.head(x, training=training)
 
     def get_config(self):
         config = {"parts": self._parts.value, "threshold": self.threshold}

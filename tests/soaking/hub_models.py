@@ -198,12 +198,8 @@ def _stable_diffusion(hub):
         "mmdit_qk_norm": None,
         "mmdit_dual_attention_indices": None,
         "vae": _vae(hub),
-        "clip_l": _clip_text(
-            hub, intermediate_output_index=-1, name="clip_l"
-        ),
-        "clip_g": _clip_text(
-            hub, intermediate_output_index=-1, name="clip_g"
-        ),
+        "clip_l": _clip_text(hub, intermediate_output_index=-1, name="clip_l"),
+        "clip_g": _clip_text(hub, intermediate_output_index=-1, name="clip_g"),
         "image_shape": (16, 16, 3),
     }
 

@@ -200,9 +200,7 @@ def _collapsed(model, twin, folder, x, export):
         wrongs.append(Wrong("collapse", "majority kernels are left", "", ""))
     tolerance = tolerance_of(twin)
     expected = outputs(model, x)
-    wrongs += outputs_differ(
-        "collapse", outputs(plain, x), expected, tolerance
-    )
+    wrongs += outputs_differ("collapse", outputs(plain, x), expected, tolerance)
     if export:
         wrongs += _exported(model, twin, folder, expected, x)
     return wrongs

@@ -69,6 +69,11 @@ def _layers_in(name, value):
     elif isinstance(value, dict):
         for key in sorted(value, key=str):
             yield from _layers_in(f"{name}.{key}", value[key])
-    elif type(value).__name__ in ("list", "tuple", "TrackedList", "ListWrapper"):
+    elif type(value).__name__ in (
+        "list",
+        "tuple",
+        "TrackedList",
+        "ListWrapper",
+    ):
         for i, item in enumerate(value):
             yield from _layers_in(f"{name}.{i}", item)

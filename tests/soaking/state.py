@@ -80,7 +80,9 @@ def _layer_state(layer, copies):
         values = [np.asarray(to_numpy(v)) for v in variables]
         state[f"{name}.shape"] = tuple(variables[0].shape)
         state[f"{name}.dtype"] = variables[0].dtype
-        state[f"{name}.trainable"] = _one([bool(v.trainable) for v in variables])
+        state[f"{name}.trainable"] = _one(
+            [bool(v.trainable) for v in variables]
+        )
         state[f"{name}.value"] = _mean(values)
         state[f"{name}.regularizer"] = _one([_penalty(v) for v in variables])
         state[f"{name}.constraint"] = _one(
@@ -89,7 +91,9 @@ def _layer_state(layer, copies):
     majority = isinstance(layer, MajorityKernel)
     generators = list(getattr(layer, "_seed_generators", []))
     if majority:
-        generators = [g for g in generators if g is not layer.mixing_seed_generator]
+        generators = [
+            g for g in generators if g is not layer.mixing_seed_generator
+        ]
     for i, generator in enumerate(generators):
         state[f"generator.{i}"] = np.asarray(to_numpy(generator.state))
     if copies and majority:
