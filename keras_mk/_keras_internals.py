@@ -325,8 +325,9 @@ def share_preprocessor(source: Any, target: Any) -> None:
 def uncompile(model: Any) -> None:
     """Forgets what `compile` was told; KerasHub tasks compile themselves."""
     model.compiled = False
-    model._compile_config = None
-    model.optimizer = None
+    for name in ("_compile_config", "optimizer"):
+        # As on a model that never was compiled, which has none.
+        forget_attribute(model, name)
     model.train_function = None
     model.test_function = None
     model.predict_function = None

@@ -413,3 +413,15 @@ def test_a_checkpoint_callback_in_use_can_be_copied(tmp_path):
     other = copy.deepcopy(callback)
     other.model.save(tmp_path / "other.keras")
     assert keras.saving.load_model(tmp_path / "other.keras").built
+
+
+# Keras warns of the format.
+@pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5")
+def test_the_plain_model_is_saved_as_hdf5(tmp_path):
+    plain = keras.Sequential([keras.Input((4,)), layers.Dense(3)])
+    shipped = keras_mk.collapse(keras_mk.expand(plain))
+    shipped.save(tmp_path / "plain.h5")
+    again = keras.saving.load_model(tmp_path / "plain.h5")
+    np.testing.assert_allclose(
+        to_numpy(again(random(2, 4))), to_numpy(plain(random(2, 4))), 1e-5
+    )
