@@ -318,6 +318,28 @@ def test_a_rematerialized_layer_is_differentiated_as_it_was_mixed():
         np.testing.assert_allclose(gradient, value, rtol=1e-4, atol=1e-6)
 
 
+def test_rematerialized_layers_are_fitted_as_others():
+    def network():
+        keras.utils.set_random_seed(3)
+        return [
+            keras_mk.layers.MKDense(5, activation="tanh", seed=1),
+            keras_mk.layers.MKConv1D(4, 2, seed=2),
+        ]
+
+    losses = []
+    with keras.RematScope(mode="full"):
+        rematerialized = network()
+    for found in (network(), rematerialized):
+        keras.utils.set_random_seed(3)
+        model = keras.Sequential([keras.Input((5, 4)), *found])
+        model.compile("sgd", "mse")
+        history = model.fit(
+            random(8, 5, 4), random(8, 4, 4), 4, 2, shuffle=False, verbose=0
+        )
+        losses.append(history.history["loss"])
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
+
+
 def test_copies_inside_of_a_rematerialized_layer_are_refused():
     with keras.RematScope(mode="full"):
         around = keras.Sequential([keras.Input((4,)), dense()], name="around")

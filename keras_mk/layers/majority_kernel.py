@@ -125,13 +125,13 @@ class MajorityKernel(keras.layers.Layer):
         training = kwargs.get("training")
         state = self._draw() if self._draws(training) else None
 
-        def call(*args: Any, **kwargs: Any) -> Any:
-            # JAX would make a tensor of it.
-            known = {"training": training} if "training" in kwargs else {}
+        def call(*args: Any) -> Any:
             with self._in_call.drawing(state):
-                return layer_call(*args, **{**kwargs, **known})
+                return layer_call(*args, **kwargs)
 
-        return super().rematerialized_call(call, *args, **kwargs)
+        rematerialized = super().rematerialized_call(call, *args, **kwargs)
+        # JAX would make tensors of keywords, and TensorFlow's graphs take none.
+        return lambda *args, **kwargs: rematerialized(*args)
 
     @contextmanager
     def _effective_kernels(self, training: bool | None) -> Iterator[None]:
