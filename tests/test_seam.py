@@ -224,7 +224,7 @@ def test_spectral_normalization_of_copies_is_refused():
 
 
 class Waits(layers.Layer):
-    """A layer of one's own that does something before it reads its kernel."""
+    """A layer of one's own that waits before and after it reads its kernel."""
 
     wait = staticmethod(lambda: None)
 
@@ -233,7 +233,9 @@ class Waits(layers.Layer):
 
     def call(self, x):
         self.wait()
-        return ops.matmul(x, self.kernel)
+        y = ops.matmul(x, self.kernel)
+        self.wait()
+        return y
 
 
 class MKWaits(keras_mk.layers.MajorityKernel, Waits):

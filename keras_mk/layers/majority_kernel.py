@@ -14,8 +14,10 @@ from keras import ops
 
 from keras_mk import _keras_internals as internals
 from keras_mk import mixing
+from keras_mk.layers import kernel_attributes
 from keras_mk.layers import rules
 from keras_mk.layers.averaged_over_copies import AveragedOverCopies
+from keras_mk.layers.in_call import InCall
 from keras_mk.layers.initializing import initializer_of_copy
 from keras_mk.validation import check_expansion
 from keras_mk.validation import check_seed
@@ -42,8 +44,9 @@ class MajorityKernel(keras.layers.Layer):
         for name in cls.kernel_names:
             # Layers read what `build` assigned under either name.
             for attribute in (name, f"_{name}"):
-                setattr(cls, attribute, _effective_kernel(name, attribute))
-            setattr(cls, f"{name}s", _copies(name))
+                effective = kernel_attributes.effective(name, attribute)
+                setattr(cls, attribute, effective)
+            setattr(cls, f"{name}s", kernel_attributes.copies(name))
         cls.__signature__ = extended_signature(cls)
 
     def __init__(
@@ -70,7 +73,7 @@ class MajorityKernel(keras.layers.Layer):
         A layer that has a `seed` of its own keeps it.
         """
         self.expansion = expansion
-        self._in_call = _InCall(shares_seed="seed" in vars(self))
+        self._in_call = InCall(shares_seed="seed" in vars(self))
         if not self._in_call.shares_seed:
             self.seed = seed
         self.mixing_seed_generator = keras.random.SeedGenerator(seed)
@@ -284,54 +287,6 @@ class MajorityKernel(keras.layers.Layer):
 
     def quantize(self, *args: Any, **kwargs: Any) -> None:
         raise _unsupported(f"Layer '{self.name}'", "quantization")
-
-
-class _InCall:
-    """What a layer keeps outside of Keras's tracking of attributes."""
-
-    def __init__(self, shares_seed: bool) -> None:
-        self.kernels: dict[str, Any] = {}
-        self.state: Any = None
-        self.warned: set[bool | None] = set()
-        self.shares_seed = shares_seed
-
-    @contextmanager
-    def drawing(self, state: Any) -> Iterator[None]:
-        """Lets the calls inside use a seed state."""
-        self.state = state
-        try:
-            yield
-        finally:
-            self.state = None
-
-
-def _copies(name: str) -> property:
-    def get(self: Any) -> tuple[Any, ...]:
-        if not self.built:
-            raise AttributeError(
-                f"You must build the layer before accessing `{name}s`."
-            )
-        copies: tuple[Any, ...] = getattr(self, f"_{name}_copies")
-        return copies
-
-    return property(get, doc=f"The copies of `{name}`: a tuple of variables.")
-
-
-def _effective_kernel(name: str, attribute: str) -> property:
-    def get(self: Any) -> Any:
-        if not self.built:
-            raise AttributeError(
-                f"You must build the layer before accessing `{name}`."
-            )
-        if name in self._in_call.kernels:
-            return self._in_call.kernels[name]
-        return self._kernel_read_outside(name)
-
-    def keep(self: Any, value: Any) -> None:
-        """What `build` assigns, under the name that the plain class reads."""
-        vars(self)[attribute] = value
-
-    return property(get, keep, doc=f"The average of the copies: `{name}s`.")
 
 
 def _nth_state(state: Any, n: int) -> Any:
