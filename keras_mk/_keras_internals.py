@@ -11,6 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 from keras.src.backend.common import global_state
+from keras.src.backend.common.stateless_scope import in_stateless_scope
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 from keras.src.backend.common.variables import get_autocast_scope
 from keras.src.export import export_utils
@@ -175,6 +176,11 @@ def rematerialized_caller(layer: Any) -> Any:
         if mode.mode != "list_of_layers" or around.name in mode.layer_names:
             return around
     return None
+
+
+def in_stateless_call() -> bool:
+    """Whether values are those of a stateless call, and no variable's."""
+    return bool(in_stateless_scope()) and not in_symbolic_scope()
 
 
 def kept_in_this_call(name: str) -> dict[Any, Any]:

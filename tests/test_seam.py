@@ -127,6 +127,29 @@ def test_copies_that_only_another_layer_reads_train_apart():
     assert np.abs(copies[0] - copies[1]).max() > 0
 
 
+class ReadsInModel(keras.Model):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.dense = dense(4)
+        self.built = True
+
+    def call(self, x, training=None):
+        return ops.matmul(x, self.dense.kernel)
+
+
+def test_a_kernel_that_a_model_reads():
+    model = ReadsInModel()
+    model.compile("sgd", "mse")
+    x, y = random(4, 4), random(4, 4)
+    if BACKEND == "jax":
+        with pytest.warns(UserWarning, match="in the `call` of a model"):
+            model.fit(x, y, verbose=0)
+        assert counter(model.dense) == 0
+    else:
+        model.fit(x, y, verbose=0)
+        assert counter(model.dense) == 1
+
+
 def test_time_distributed_draws_once_a_step():
     inner = dense()
     layer = layers.TimeDistributed(inner)

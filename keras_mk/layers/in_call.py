@@ -11,7 +11,7 @@ class InCall:
     def __init__(self, shares_seed: bool) -> None:
         self.kernels: dict[str, Any] = {}
         self.state: Any = None
-        self.warned: set[bool | None] = set()
+        self.warned: set[str] = set()
         self.shares_seed = shares_seed
 
     @contextmanager

@@ -158,7 +158,8 @@ class MajorityKernel(keras.layers.Layer):
             return {name: mixing.mean(copies[name]) for name in copies}
         state = self._draw() if self._draws(training) else None
         # A frozen layer is right to use its average.
-        watch = partial(self._warn_never_sampled, training)
+        why = f"it was called with `training={training}`"
+        watch = partial(self._warn_never_sampled, why)
         on_gradient = watch if self.trainable else None
         rule = rules.current_rule()
         kernels = {}
@@ -212,7 +213,11 @@ class MajorityKernel(keras.layers.Layer):
         """
         caller = internals.caller()
         if caller is None or caller is self:
-            return mixing.mean(self._copy_values(name))
+            # As JAX's `fit` calls a model, nothing tells that it is training.
+            why = "its kernel is read in the `call` of a model, on JAX"
+            watch = partial(self._warn_never_sampled, why)
+            on_gradient = watch if internals.in_stateless_call() else None
+            return mixing.mean(self._copy_values(name), on_gradient)
         if isinstance(caller, keras.layers.SpectralNormalization):
             raise _unsupported(f"Layer '{self.name}'", "SpectralNormalization")
         training = internals.training_in_this_call()
@@ -221,20 +226,19 @@ class MajorityKernel(keras.layers.Layer):
     def _copy_values(self, name: str) -> list[Any]:
         return [w.value for w in getattr(self, f"{name}s")]
 
-    def _warn_never_sampled(self, training: bool | None) -> None:
-        # Once for each: a gradient by the inputs, in inference, must not use
-        # up the warning of a training.
-        if training in self._in_call.warned:
+    def _warn_never_sampled(self, why: str) -> None:
+        # Once for each reason: a gradient by the inputs, in inference, must
+        # not use up the warning of a training.
+        if why in self._in_call.warned:
             return
-        self._in_call.warned.add(training)
+        self._in_call.warned.add(why)
         warnings.warn(
             f"Layer '{self.name}' is being trained on the average of its "
             "copies, without mixing them, so Majority Kernels have no effect: "
-            f"it was called with `training={training}`. A model's `call()` "
-            "must take a `training` argument and pass it on to its layers, and "
-            "a custom training loop must call `model(x, training=True)`. (If "
-            "nothing is being trained, and what is wanted is a gradient by the "
-            "inputs, this is right as it is.)",
+            f"{why}. A model's `call()` must take a `training` argument and "
+            "pass it on to its layers, and a custom training loop must call "
+            "`model(x, training=True)`. (If nothing is being trained, and what "
+            "is wanted is a gradient by the inputs, this is right as it is.)",
             stacklevel=2,
         )
 
