@@ -11,6 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 from keras.src.backend.common import global_state
+from keras.src.backend.common.stateless_scope import in_stateless_scope
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 from keras.src.backend.common.variables import get_autocast_scope
 from keras.src.export import export_utils
@@ -177,6 +178,11 @@ def rematerialized_caller(layer: Any) -> Any:
     return None
 
 
+def in_stateless_call() -> bool:
+    """Whether values are those of a stateless call, and no variable's."""
+    return bool(in_stateless_scope()) and not in_symbolic_scope()
+
+
 def kept_in_this_call(name: str) -> dict[Any, Any]:
     """A dict that lives as long as the outermost layer's `__call__`.
 
@@ -325,8 +331,9 @@ def share_preprocessor(source: Any, target: Any) -> None:
 def uncompile(model: Any) -> None:
     """Forgets what `compile` was told; KerasHub tasks compile themselves."""
     model.compiled = False
-    model._compile_config = None
-    model.optimizer = None
+    for name in ("_compile_config", "optimizer"):
+        # As on a model that never was compiled, which has none.
+        forget_attribute(model, name)
     model.train_function = None
     model.test_function = None
     model.predict_function = None

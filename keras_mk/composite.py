@@ -35,8 +35,8 @@ class _Disguised:
         composite = keras.saving.deserialize_keras_object(
             trainability.thawed(config["plain"])
         )
-        cls.follow(composite, config)
-        become(cls, composite)
+        for layer in [composite, *cls.follow(composite, config)]:
+            become(cls, layer)
         flags = {**config, "frozen": list(config["frozen"])}
         if not config["plain"]["config"].get("trainable", True):
             flags["frozen"].append("")
@@ -45,7 +45,8 @@ class _Disguised:
         return composite
 
     @classmethod
-    def follow(cls, composite: Any, config: dict[str, Any]) -> None:
+    def follow(cls, composite: Any, config: dict[str, Any]) -> list[Any]:
+        """Does what the config says; returns the composites that hide it."""
         raise NotImplementedError
 
 
@@ -57,7 +58,7 @@ class Expanded(_Disguised):
         return {**super().get_config(), "recipe": _recipe(self)}
 
     @classmethod
-    def follow(cls, composite: Any, config: dict[str, Any]) -> None:
+    def follow(cls, composite: Any, config: dict[str, Any]) -> list[Any]:
         recipe = config["recipe"]
         found = {f.key: f.layer for f in walk(composite)}
         # A composite may show some of its layers, which are converted already.
@@ -81,6 +82,7 @@ class Expanded(_Disguised):
                 )
             values = convert.replicas(expansion)
             convert.to_majority(layer, mk_class, expansion, seed, values)
+        return hiding_parents(composite, set(recipe))
 
 
 @keras.saving.register_keras_serializable(package="keras_mk")
@@ -88,8 +90,8 @@ class Collapsed(_Disguised):
     """Mixin of a plain composite whose constructor makes majority kernels."""
 
     @classmethod
-    def follow(cls, composite: Any, config: dict[str, Any]) -> None:
-        make_plain(composite)
+    def follow(cls, composite: Any, config: dict[str, Any]) -> list[Any]:
+        return kept_plain(composite)
 
 
 def _recipe(composite: Any) -> dict[str, Any]:
@@ -120,16 +122,26 @@ def make_plain(model: Any) -> None:
     internals.refresh_tracking(model)
 
 
+def kept_plain(model: Any) -> list[Any]:
+    """Turns plain what constructors have made; returns what hides it."""
+    hiding = hiding_parents(model, set(_recipe(model)))
+    hiding = [x for x in hiding if not isinstance(x, MKMultiHeadAttention)]
+    make_plain(model)
+    return hiding
+
+
 def hiding_parents(model: Any, keys: set[str]) -> list[Any]:
-    """The outermost composites whose configs hide the layers of some keys."""
-    hiding: dict[int, Any] = {}
-    for found in walk(model):
-        if found.key not in keys:
-            continue
-        for parent in found.parents:
-            if not internals.shows_its_layers(parent):
-                hiding.setdefault(id(parent), parent)
-                break
+    """The composites whose configs hide the layers of some keys.
+
+    Also those inside of others: each is saved, and used, by itself as well.
+    """
+    hiding = {
+        id(parent): parent
+        for found in walk(model)
+        if found.key in keys
+        for parent in found.parents
+        if not internals.shows_its_layers(parent)
+    }
     return list(hiding.values())
 
 

@@ -10,7 +10,6 @@ from keras_mk.layers.majority_kernel import MajorityKernel
 from keras_mk.state import Unlike
 from keras_mk.state import give_state
 from keras_mk.trainability import thawed
-from keras_mk.walk import walk
 
 
 def copy_model(model: keras.Model) -> keras.Model:
@@ -35,7 +34,9 @@ def copy_model(model: keras.Model) -> keras.Model:
                 )
             internals.uncompile(copy)
             if not has_majority(model):
-                _keep_plain(copy)
+                # Its constructor may have made copies.
+                for parent in composite.kept_plain(copy):
+                    composite.become(composite.Collapsed, parent)
             give_state(model, copy)
     except (OSError, Unlike):
         raise
@@ -71,15 +72,6 @@ def custom_classes(model: keras.Model) -> list[type]:
         for cls in classes
         if not cls.__module__.startswith(("keras.", "keras_hub."))
     ]
-
-
-def _keep_plain(copy: keras.Model) -> None:
-    """Mends the copy of a plain model whose constructor makes copies."""
-    made = {f.key for f in walk(copy) if isinstance(f.layer, MajorityKernel)}
-    hiding = composite.hiding_parents(copy, made)
-    composite.make_plain(copy)
-    for parent in hiding:
-        composite.become(composite.Collapsed, parent)
 
 
 def _by_name(classes: list[type]) -> dict[str, type]:

@@ -365,15 +365,15 @@ def test_verify_with_infinite_logits(monkeypatch):
     x = cases.random(6, 8)
     assert np.isneginf(to_numpy(model(x))).any()
     keras_mk.collapse(model, verify=x)
-    make_plain = keras_mk.collapse.__globals__["_made_plain"]
+    copy_model = keras_mk.collapse.__globals__["copy_model"]
 
     def something_else(model):
-        plain = make_plain(model)
+        plain = copy_model(model)
         plain.layers[1].bias.assign([10.0, -10.0, 10.0, -10.0])
         return plain
 
     monkeypatch.setitem(
-        keras_mk.collapse.__globals__, "_made_plain", something_else
+        keras_mk.collapse.__globals__, "copy_model", something_else
     )
     with pytest.raises(ValueError, match="by inf at most"):
         keras_mk.collapse(model, verify=x)

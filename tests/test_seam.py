@@ -127,6 +127,29 @@ def test_copies_that_only_another_layer_reads_train_apart():
     assert np.abs(copies[0] - copies[1]).max() > 0
 
 
+class ReadsInModel(keras.Model):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.dense = dense(4)
+        self.built = True
+
+    def call(self, x, training=None):
+        return ops.matmul(x, self.dense.kernel)
+
+
+def test_a_kernel_that_a_model_reads():
+    model = ReadsInModel()
+    model.compile("sgd", "mse")
+    x, y = random(4, 4), random(4, 4)
+    if BACKEND == "jax":
+        with pytest.warns(UserWarning, match="in the `call` of a model"):
+            model.fit(x, y, verbose=0)
+        assert counter(model.dense) == 0
+    else:
+        model.fit(x, y, verbose=0)
+        assert counter(model.dense) == 1
+
+
 def test_time_distributed_draws_once_a_step():
     inner = dense()
     layer = layers.TimeDistributed(inner)
@@ -224,7 +247,7 @@ def test_spectral_normalization_of_copies_is_refused():
 
 
 class Waits(layers.Layer):
-    """A layer of one's own that does something before it reads its kernel."""
+    """A layer of one's own that waits before and after it reads its kernel."""
 
     wait = staticmethod(lambda: None)
 
@@ -233,7 +256,9 @@ class Waits(layers.Layer):
 
     def call(self, x):
         self.wait()
-        return ops.matmul(x, self.kernel)
+        y = ops.matmul(x, self.kernel)
+        self.wait()
+        return y
 
 
 class MKWaits(keras_mk.layers.MajorityKernel, Waits):
@@ -316,6 +341,28 @@ def test_a_rematerialized_layer_is_differentiated_as_it_was_mixed():
     assert other == pytest.approx(loss)
     for gradient, value in zip(gradients, expected):
         np.testing.assert_allclose(gradient, value, rtol=1e-4, atol=1e-6)
+
+
+def test_rematerialized_layers_are_fitted_as_others():
+    def network():
+        keras.utils.set_random_seed(3)
+        return [
+            keras_mk.layers.MKDense(5, activation="tanh", seed=1),
+            keras_mk.layers.MKConv1D(4, 2, seed=2),
+        ]
+
+    losses = []
+    with keras.RematScope(mode="full"):
+        rematerialized = network()
+    for found in (network(), rematerialized):
+        keras.utils.set_random_seed(3)
+        model = keras.Sequential([keras.Input((5, 4)), *found])
+        model.compile("sgd", "mse")
+        history = model.fit(
+            random(8, 5, 4), random(8, 4, 4), 4, 2, shuffle=False, verbose=0
+        )
+        losses.append(history.history["loss"])
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
 
 
 def test_copies_inside_of_a_rematerialized_layer_are_refused():

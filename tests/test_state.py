@@ -362,6 +362,22 @@ def test_the_global_random_state_stays():
         assert numbers[0] == numbers[1]
 
 
+def test_a_composite_is_saved_and_shipped_by_itself(tmp_path):
+    model = keras_mk.expand(blocks(), expansion=2)
+    x = random(4, 6)
+    expected = to_numpy(model.blocks[0](x))
+    inputs = keras.Input((6,))
+    other = keras.Model(inputs, model.blocks[0](inputs))
+    again = saved(model, tmp_path, BLOCKS).blocks[0]
+    for found in (
+        saved(other, tmp_path, BLOCKS),
+        keras_mk.collapse(other),
+        keras_mk.collapse(model.blocks[0]),
+        keras_mk.collapse(again),
+    ):
+        np.testing.assert_allclose(to_numpy(found(x)), expected, 1e-5)
+
+
 def test_a_recipe_that_does_not_fit_says_so(tmp_path):
     config = keras_mk.expand(blocks(), expansion=2).get_config()
     config["recipe"]["head.gone"] = {"expansion": 2, "seed": 1}
@@ -413,3 +429,15 @@ def test_a_checkpoint_callback_in_use_can_be_copied(tmp_path):
     other = copy.deepcopy(callback)
     other.model.save(tmp_path / "other.keras")
     assert keras.saving.load_model(tmp_path / "other.keras").built
+
+
+# Keras warns of the format.
+@pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5")
+def test_the_plain_model_is_saved_as_hdf5(tmp_path):
+    plain = keras.Sequential([keras.Input((4,)), layers.Dense(3)])
+    shipped = keras_mk.collapse(keras_mk.expand(plain))
+    shipped.save(tmp_path / "plain.h5")
+    again = keras.saving.load_model(tmp_path / "plain.h5")
+    np.testing.assert_allclose(
+        to_numpy(again(random(2, 4))), to_numpy(plain(random(2, 4))), 1e-5
+    )

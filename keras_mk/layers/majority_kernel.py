@@ -14,8 +14,10 @@ from keras import ops
 
 from keras_mk import _keras_internals as internals
 from keras_mk import mixing
+from keras_mk.layers import kernel_attributes
 from keras_mk.layers import rules
 from keras_mk.layers.averaged_over_copies import AveragedOverCopies
+from keras_mk.layers.in_call import InCall
 from keras_mk.layers.initializing import initializer_of_copy
 from keras_mk.validation import check_expansion
 from keras_mk.validation import check_seed
@@ -42,8 +44,9 @@ class MajorityKernel(keras.layers.Layer):
         for name in cls.kernel_names:
             # Layers read what `build` assigned under either name.
             for attribute in (name, f"_{name}"):
-                setattr(cls, attribute, _effective_kernel(name, attribute))
-            setattr(cls, f"{name}s", _copies(name))
+                effective = kernel_attributes.effective(name, attribute)
+                setattr(cls, attribute, effective)
+            setattr(cls, f"{name}s", kernel_attributes.copies(name))
         cls.__signature__ = extended_signature(cls)
 
     def __init__(
@@ -70,7 +73,7 @@ class MajorityKernel(keras.layers.Layer):
         A layer that has a `seed` of its own keeps it.
         """
         self.expansion = expansion
-        self._in_call = _InCall(shares_seed="seed" in vars(self))
+        self._in_call = InCall(shares_seed="seed" in vars(self))
         if not self._in_call.shares_seed:
             self.seed = seed
         self.mixing_seed_generator = keras.random.SeedGenerator(seed)
@@ -125,13 +128,13 @@ class MajorityKernel(keras.layers.Layer):
         training = kwargs.get("training")
         state = self._draw() if self._draws(training) else None
 
-        def call(*args: Any, **kwargs: Any) -> Any:
-            # JAX would make a tensor of it.
-            known = {"training": training} if "training" in kwargs else {}
+        def call(*args: Any) -> Any:
             with self._in_call.drawing(state):
-                return layer_call(*args, **{**kwargs, **known})
+                return layer_call(*args, **kwargs)
 
-        return super().rematerialized_call(call, *args, **kwargs)
+        rematerialized = super().rematerialized_call(call, *args, **kwargs)
+        # JAX would make tensors of keywords, and TensorFlow's graphs take none.
+        return lambda *args, **kwargs: rematerialized(*args)
 
     @contextmanager
     def _effective_kernels(self, training: bool | None) -> Iterator[None]:
@@ -155,7 +158,8 @@ class MajorityKernel(keras.layers.Layer):
             return {name: mixing.mean(copies[name]) for name in copies}
         state = self._draw() if self._draws(training) else None
         # A frozen layer is right to use its average.
-        watch = partial(self._warn_never_sampled, training)
+        why = f"it was called with `training={training}`"
+        watch = partial(self._warn_never_sampled, why)
         on_gradient = watch if self.trainable else None
         rule = rules.current_rule()
         kernels = {}
@@ -209,7 +213,11 @@ class MajorityKernel(keras.layers.Layer):
         """
         caller = internals.caller()
         if caller is None or caller is self:
-            return mixing.mean(self._copy_values(name))
+            # As JAX's `fit` calls a model, nothing tells that it is training.
+            why = "its kernel is read in the `call` of a model, on JAX"
+            watch = partial(self._warn_never_sampled, why)
+            on_gradient = watch if internals.in_stateless_call() else None
+            return mixing.mean(self._copy_values(name), on_gradient)
         if isinstance(caller, keras.layers.SpectralNormalization):
             raise _unsupported(f"Layer '{self.name}'", "SpectralNormalization")
         training = internals.training_in_this_call()
@@ -218,20 +226,19 @@ class MajorityKernel(keras.layers.Layer):
     def _copy_values(self, name: str) -> list[Any]:
         return [w.value for w in getattr(self, f"{name}s")]
 
-    def _warn_never_sampled(self, training: bool | None) -> None:
-        # Once for each: a gradient by the inputs, in inference, must not use
-        # up the warning of a training.
-        if training in self._in_call.warned:
+    def _warn_never_sampled(self, why: str) -> None:
+        # Once for each reason: a gradient by the inputs, in inference, must
+        # not use up the warning of a training.
+        if why in self._in_call.warned:
             return
-        self._in_call.warned.add(training)
+        self._in_call.warned.add(why)
         warnings.warn(
             f"Layer '{self.name}' is being trained on the average of its "
             "copies, without mixing them, so Majority Kernels have no effect: "
-            f"it was called with `training={training}`. A model's `call()` "
-            "must take a `training` argument and pass it on to its layers, and "
-            "a custom training loop must call `model(x, training=True)`. (If "
-            "nothing is being trained, and what is wanted is a gradient by the "
-            "inputs, this is right as it is.)",
+            f"{why}. A model's `call()` must take a `training` argument and "
+            "pass it on to its layers, and a custom training loop must call "
+            "`model(x, training=True)`. (If nothing is being trained, and what "
+            "is wanted is a gradient by the inputs, this is right as it is.)",
             stacklevel=2,
         )
 
@@ -284,54 +291,6 @@ class MajorityKernel(keras.layers.Layer):
 
     def quantize(self, *args: Any, **kwargs: Any) -> None:
         raise _unsupported(f"Layer '{self.name}'", "quantization")
-
-
-class _InCall:
-    """What a layer keeps outside of Keras's tracking of attributes."""
-
-    def __init__(self, shares_seed: bool) -> None:
-        self.kernels: dict[str, Any] = {}
-        self.state: Any = None
-        self.warned: set[bool | None] = set()
-        self.shares_seed = shares_seed
-
-    @contextmanager
-    def drawing(self, state: Any) -> Iterator[None]:
-        """Lets the calls inside use a seed state."""
-        self.state = state
-        try:
-            yield
-        finally:
-            self.state = None
-
-
-def _copies(name: str) -> property:
-    def get(self: Any) -> tuple[Any, ...]:
-        if not self.built:
-            raise AttributeError(
-                f"You must build the layer before accessing `{name}s`."
-            )
-        copies: tuple[Any, ...] = getattr(self, f"_{name}_copies")
-        return copies
-
-    return property(get, doc=f"The copies of `{name}`: a tuple of variables.")
-
-
-def _effective_kernel(name: str, attribute: str) -> property:
-    def get(self: Any) -> Any:
-        if not self.built:
-            raise AttributeError(
-                f"You must build the layer before accessing `{name}`."
-            )
-        if name in self._in_call.kernels:
-            return self._in_call.kernels[name]
-        return self._kernel_read_outside(name)
-
-    def keep(self: Any, value: Any) -> None:
-        """What `build` assigns, under the name that the plain class reads."""
-        vars(self)[attribute] = value
-
-    return property(get, keep, doc=f"The average of the copies: `{name}s`.")
 
 
 def _nth_state(state: Any, n: int) -> Any:
