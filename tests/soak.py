@@ -37,6 +37,7 @@ from tests.soaking import hub_models
 from tests.soaking import kept
 from tests.soaking import lifecycle
 from tests.soaking import random_networks
+from tests.soaking import wrong as wrong_of
 from tests.soaking.wrong import Refused
 
 HELD, REFUSED = "held", "refused with our error"
@@ -75,6 +76,11 @@ def record_of(name):
         outcome = WRONG if wrongs else CONTROL if theirs else HELD
     except Refused as error:
         wrongs, theirs, outcome = [], [str(error)], REFUSED
+    except kept.PlainFails as error:
+        wrongs, theirs, outcome = [], [str(error)], CONTROL
+    except Exception as error:
+        found = wrong_of.of_error("not looked for", error)
+        wrongs, theirs, outcome = [found], [], WRONG
     first = {}
     for wrong in wrongs:
         first.setdefault(wrong.kind, str(wrong))

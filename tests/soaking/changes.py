@@ -35,13 +35,16 @@ def _layer_trainable(model, item, x):
 
 
 def _groups(model):
-    """All groups of variables that training could change."""
-    return [
-        variables
-        for layer in _layers(model)
+    """All groups of variables that training could change, each once."""
+    layers = _layers(model)
+    able = {id(v) for layer in layers for v in layer._trainable_variables}
+    found = {
+        id(variables[0]): variables
+        for layer in layers
         for variables in groups(layer).values()
-        if any(v is variables[0] for v in layer._trainable_variables)
-    ]
+        if id(variables[0]) in able
+    }
+    return list(found.values())
 
 
 def _variable_trainable(model, item, x):

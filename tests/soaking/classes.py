@@ -42,8 +42,12 @@ class Hidden(layers.Layer):
     def call(self, x, training=None):
         hidden = self.up(x, training=training)
         y = sum(down(hidden, training=training) for down in self.downs)
-        y = self.named["norm"](y, training=training)
-        return self.threshold * x + self.gate * self.drop(y, training=training)
+        y = self.drop(
+            self.named["norm"](y, training=training), training=training
+        )
+        # A dtype policy may be changed below.
+        y = ops.cast(y, x.dtype)
+        return self.threshold * x + ops.cast(self.gate, x.dtype) * y
 
     def get_config(self):
         config = {"units": self.units, "rate": self.rate}

@@ -133,9 +133,10 @@ def _fit(case, model, folder):
     if not np.all(np.isfinite(losses)):
         return [Wrong(FIT, "loss is not finite", "", str(losses))]
     after, moved = _values(model), set()
+    layers = [layer for _, layer in places(model)]
+    trained = {id(v) for layer in layers for v in layer._trainable_variables}
     for path, layer in places(model):
         kind = own_class(layer).__name__
-        trained = {id(v) for v in layer._trainable_variables}
         for name, variables in groups(layer).items():
             key = f"{path}:{name}"
             changed = not all(
