@@ -270,6 +270,18 @@ def set_torch_random_state(seed: int) -> None:
         torch.manual_seed(seed)
 
 
+def tensorflow_seed() -> int | None:
+    """The global seed of TensorFlow, on it; elsewhere `None`."""
+    if keras.config.backend() != "tensorflow":
+        return None
+    import tensorflow as tf
+
+    # There is no function for it, but every graph has it.
+    function = tf.function(lambda: None).get_concrete_function()
+    seed: int | None = function.graph.seed
+    return seed
+
+
 def start_fit_at(model: Any, epoch: int | None) -> None:
     """Overrules the `initial_epoch` of a `fit` that is about to begin."""
     model._initial_epoch = epoch

@@ -28,18 +28,19 @@ def check_ready(model: keras.Model) -> None:
         )
 
 
-def write(model: keras.Model, folder: Path, seed: int) -> None:
-    """Writes a new folder."""
+def write(model: keras.Model, folder: Path, seeds: dict[str, Any]) -> None:
+    """Writes a new folder, with seeds as `seeds_in` gives them."""
     folder.mkdir()
     model.save_weights(folder / _WEIGHTS)
     np.savez(folder / _SEEDS, *map(_value, _seed_states(model)))
-    what = {"seed": seed, **_description(model)}
+    what = {**seeds, **_description(model)}
     (folder / _WHAT).write_text(json.dumps(what, indent=1) + "\n")
 
 
-def seed_in(folder: Path) -> int:
-    """The seed that was given to `write`."""
-    return int(_what(folder)["seed"])
+def seeds_in(folder: Path) -> dict[str, Any]:
+    """The `seed` of a training, and TensorFlow's, which it began with."""
+    what = _what(folder)
+    return {name: what[name] for name in ("seed", "tensorflow seed")}
 
 
 def check_same(model: keras.Model, folder: Path, seed: int | None) -> None:

@@ -55,7 +55,7 @@ def network(units=8):
 
 
 def data():
-    x = np.random.default_rng(0).normal(size=(20, 6)).astype("float32")
+    x = np.random.default_rng(0).normal(size=(24, 6)).astype("float32")
     return x, x[:, :1] * x[:, 1:2]
 
 
@@ -111,7 +111,7 @@ def whole_and_resumed(callback, tmp_path, **options):
 @pytest.mark.parametrize("data", ["arrays", "in batches", "PyDataset"])
 def test_a_resumed_training_equals_the_uninterrupted_one(data, tmp_path):
     options = {
-        "arrays": {"shuffle": True, "validation_split": 0.2},
+        "arrays": {"shuffle": True, "validation_split": 0.3},
         "in batches": {"shuffle": "batch"},
         "PyDataset": {"shuffle": True, "x": Batches()},
     }[data]
@@ -230,7 +230,7 @@ def test_frozen_layers_and_backends_tell_trainings_apart(tmp_path):
     fit(small(), callbacks.Resume(tmp_path))
     frozen = small()
     frozen.layers[-1].trainable = False
-    with pytest.raises(ValueError, match="instead of '.* not trained'"):
+    with pytest.raises(ValueError, match=r"instead of '.* not trained'"):
         callbacks.Resume(tmp_path).restore(frozen)
     path = tmp_path / "epoch-1" / "training.json"
     what = json.loads(path.read_text())
@@ -267,3 +267,17 @@ def test_a_full_disk_leaves_the_epoch_before(tmp_path, monkeypatch):
     monkeypatch.undo()
     assert [path.name for path in tmp_path.iterdir()] == ["epoch-1"]
     assert fit(small(), callbacks.Resume(tmp_path), epochs=2) == [1]
+
+
+@pytest.mark.skipif(
+    BACKEND != "tensorflow", reason="only there `fit` shuffles by another seed"
+)
+@pytest.mark.parametrize("later", [None, 2])
+def test_warns_where_arrays_are_shuffled_in_another_order(later, tmp_path):
+    import tensorflow as tf
+
+    keras.utils.set_random_seed(1)
+    fit(small(), callbacks.Resume(tmp_path))
+    tf.random.set_seed(later)
+    with pytest.warns(UserWarning, match=f"was 1 when .* is {later} now"):
+        fit(small(), callbacks.Resume(tmp_path), epochs=2)

@@ -4,6 +4,7 @@ import os
 import random
 import re
 import shutil
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,8 @@ class Resume(keras.callbacks.Callback):
 
     - On TensorFlow, the order in which `fit` shuffles arrays, unless each
       process calls `keras.utils.set_random_seed` with the same seed first
-      (the order is then the same in each epoch); and what `tf.random` draws.
+      (the order is then the same in each epoch), which it warns of; and what
+      `tf.random` draws.
     - Where the data are, if an epoch is not one pass over them: with
       `steps_per_epoch`, or an iterator. Begin them at `epochs_done`.
     - What other callbacks count, such as `EarlyStopping`, and the history.
@@ -49,8 +51,9 @@ class Resume(keras.callbacks.Callback):
     The folder belongs to one training, on one backend. An epoch is written
     beside its place, and moved there when it is complete; then the one before
     is removed. The last stays: `fit` with more epochs goes on from it, with as
-    many does nothing. A model is told by its layers' classes and the shapes of its
-    weights; the arguments of `fit` and `compile` are not compared.
+    many does nothing. A model is told by the classes of its layers and the
+    shapes of its weights, the optimizer likewise; what else `fit` and `compile`
+    are given is not compared.
 
     Args:
         folder: Where the state is kept: a local folder for it alone, which
@@ -68,6 +71,7 @@ class Resume(keras.callbacks.Callback):
     >>> import keras, keras_mk, numpy as np, os, tempfile
     >>> x, y = np.ones((8, 4)), np.ones((8, 1))
     >>> def train(folder, epochs):
+    ...     keras.utils.set_random_seed(1)
     ...     model = keras.Sequential(
     ...         [
     ...             keras.Input((4,)),
@@ -94,7 +98,7 @@ class Resume(keras.callbacks.Callback):
         check_seed(seed)
         self.folder = Path(folder)
         self.seed = seed
-        self._run_seed = 0
+        self._seeds: dict[str, Any] = {}
         self._epoch = 0
         self._steps = 0
 
@@ -124,13 +128,15 @@ class Resume(keras.callbacks.Callback):
         model = self.model
         done = self.restore(model)
         _make_folder(self.folder)
+        seed, of_tensorflow = self.seed, internals.tensorflow_seed()
         if done:
-            self._run_seed = training_state.seed_in(self._of(done))
+            before = training_state.seeds_in(self._of(done))
+            seed = before["seed"]
+            _warn_of_order(of_tensorflow, before["tensorflow seed"])
             internals.start_fit_at(model, done)
-        elif self.seed is None:
-            self._run_seed = random.randrange(2**31)
-        else:
-            self._run_seed = self.seed
+        elif seed is None:
+            seed = random.randrange(2**31)
+        self._seeds = {"seed": seed, "tensorflow seed": of_tensorflow}
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         # For `fit` has read it, and the next one starts by itself.
@@ -153,7 +159,7 @@ class Resume(keras.callbacks.Callback):
         target = self._of(epoch + 1)
         with staging(target) as files:
             written = files / target.name
-            training_state.write(self.model, written, self._run_seed)
+            training_state.write(self.model, written, self._seeds)
             put_new(written, target)
         for other in self._written():
             if other != epoch + 1:
@@ -163,7 +169,9 @@ class Resume(keras.callbacks.Callback):
         internals.start_fit_at(self.model, None)
 
     def _seed_of(self, part: int) -> int:
-        sequence = np.random.SeedSequence((self._run_seed, self._epoch, part))
+        sequence = np.random.SeedSequence(
+            (self._seeds["seed"], self._epoch, part)
+        )
         return int(sequence.generate_state(1)[0]) >> 1
 
     def _is_cut_short(self) -> bool:
@@ -190,4 +198,20 @@ def _make_folder(folder: Path) -> None:
         raise ValueError(
             "`folder` must be a folder that can be written to, or not exist "
             f"yet. Received: folder='{folder}'"
+        )
+
+
+def _warn_of_order(seed: int | None, before: int | None) -> None:
+    """Warns if TensorFlow would shuffle in another order than it did."""
+    if keras.config.backend() != "tensorflow":
+        return
+    if seed is None or seed != before:
+        warnings.warn(
+            "On TensorFlow, `fit` shuffles arrays by TensorFlow's global seed, "
+            f"which was {before} when this training began and is {seed} now: "
+            "if `fit` is given arrays to shuffle, their order is another than "
+            "without the stop. Call `keras.utils.set_random_seed` with the "
+            "same seed before each `fit`, or shuffle by a "
+            "`keras.utils.PyDataset`.",
+            stacklevel=2,
         )
