@@ -21,7 +21,7 @@ def check_ready(model: keras.Model) -> None:
             "can be put into it. Call it on a batch of data first. Received: "
             f"model '{model.name}'"
         )
-    if model.optimizer is None:
+    if getattr(model, "optimizer", None) is None:
         raise ValueError(
             "The model must be compiled, so that its optimizer is restored as "
             f"well. Received: model '{model.name}'"
