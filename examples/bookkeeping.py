@@ -3,7 +3,6 @@
 import csv
 import importlib.util
 import json
-import os
 import time
 from dataclasses import dataclass
 
@@ -36,71 +35,6 @@ def claim(folder, args):
         )
     folder.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(options, indent=2) + "\n")
-
-
-class Checkpoint(keras.callbacks.Callback):
-    """Writes weights, optimizer and seeds after each epoch.
-
-    Beside their place first, so that a crash leaves those before. Keras does
-    not save the seeds of Dropout, and on torch Dropout has none of its own; so
-    they are kept in a file beside, and each epoch sets the global ones.
-    """
-
-    def __init__(self, path, seed):
-        super().__init__()
-        self.path = path
-        self.seed = seed
-
-    def on_epoch_begin(self, epoch, logs=None):
-        self.epoch = epoch
-
-    def on_train_batch_begin(self, batch, logs=None):
-        if batch == 0:
-            # Not 0, with which tf.data does not take a tensor for a seed.
-            keras.utils.set_random_seed(self.seed + 1 + 100003 * self.epoch)
-
-    def on_epoch_end(self, epoch, logs=None):
-        model = self.model
-        seeds = seeds_file(self.path, model)
-        np.savez(seeds, *map(value_of, seed_states(model)))
-        written = self.path.with_name(f"writing.{self.path.name}")
-        model.save_weights(written, overwrite=True)
-        os.replace(written, self.path)
-        for other in self.path.parent.glob("seeds-*.npz"):
-            if other != seeds:
-                other.unlink()
-
-
-def value_of(variable):
-    """Also of a variable of which each device has its own."""
-    tensor = keras.ops.convert_to_tensor(variable)
-    return keras.ops.convert_to_numpy(tensor)
-
-
-def steps_done(model):
-    return int(value_of(model.optimizer.iterations))
-
-
-def seed_states(model):
-    """The state of each seed generator, which `weights` leaves out."""
-    saved = {id(v) for v in (*model.weights, *model.metrics_variables)}
-    return [v for v in model.variables if id(v) not in saved]
-
-
-def seeds_file(path, model):
-    return path.with_name(f"seeds-{steps_done(model)}.npz")
-
-
-def restore(model, path, steps):
-    """Puts a model where its checkpoint was; returns the epochs done."""
-    if not path.exists():
-        return 0
-    model.optimizer.build(model.trainable_variables)
-    model.load_weights(path)
-    with np.load(seeds_file(path, model)) as file:
-        for variable, name in zip(seed_states(model), file.files, strict=True):
-            variable.assign(file[name])
-    return steps_done(model) // steps
 
 
 def tensorboard(folder):

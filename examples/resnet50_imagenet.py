@@ -189,13 +189,13 @@ def fit(args, recipe, method, images, folder, seed, teacher=None):
     folder.mkdir(parents=True, exist_ok=True)
     steps = images.train_size // args.batch
     epochs = args.epochs or recipe.epochs
-    checkpoint = folder / "last.weights.h5"
+    resume = keras_mk.callbacks.Resume(folder / "training", seed)
     with scope():
         model = model_for(args, method, images.classes, seed, teacher)
         compile_model(args, recipe, model, steps)
         if not model.built:
             model.build((None, args.size, args.size, 3))
-        start = bookkeeping.restore(model, checkpoint, steps)
+        start = resume.restore(model)
     until = min(args.until or epochs, epochs)
     print(f"{folder}: {method}, epochs {start} to {epochs}", flush=True)
     bookkeeping.keep_rows(folder / "log.csv", start)
@@ -215,7 +215,7 @@ def fit(args, recipe, method, images, folder, seed, teacher=None):
                 *bookkeeping.tensorboard(folder),
                 # An error, so that the checkpoint before it stays.
                 keras.callbacks.TerminateOnNaN(raise_error=True),
-                bookkeeping.Checkpoint(checkpoint, seed),
+                resume,
             ],
             verbose=args.verbose,
         )

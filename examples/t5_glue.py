@@ -294,8 +294,8 @@ class Run:
         if method == "adv-majority":
             model = keras_mk.training.AdversarialMK(lm, args.epsilon)
         compile_model(args, model)
-        checkpoint = folder / "last.weights.h5"
-        start = bookkeeping.restore(model, checkpoint, args.evaluate_every)
+        resume = keras_mk.callbacks.Resume(folder / "training", seed)
+        start = resume.restore(model)
         rounds = args.steps // args.evaluate_every
         if start > rounds:
             raise SystemExit(
@@ -324,7 +324,7 @@ class Run:
                     keras.callbacks.CSVLogger(folder / "log.csv", append=True),
                     *bookkeeping.tensorboard(folder),
                     keras.callbacks.TerminateOnNaN(raise_error=True),
-                    bookkeeping.Checkpoint(checkpoint, seed),
+                    resume,
                 ],
                 verbose=args.verbose,
             )

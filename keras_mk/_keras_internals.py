@@ -18,6 +18,7 @@ from keras.src.export import export_utils
 from keras.src.losses.loss import unscale_loss_for_distribution
 from keras.src.models.functional import Functional
 from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
+from keras.src.random.seed_generator import global_seed_generator
 from keras.src.saving import object_registration
 from keras.src.saving import saving_lib
 from keras.src.saving import serialization_lib
@@ -252,6 +253,44 @@ def preserved_random_state() -> Iterator[None]:
         if generator is not None:
             generator.state.assign(state)
         global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, generator)
+
+
+def set_random_state(seed: int) -> None:
+    """Sets the global generators, but TensorFlow's.
+
+    That is read where a graph or a data set is made, which is no sooner.
+    """
+    # Not another one: graphs that are compiled already draw from it.
+    generator = global_seed_generator()
+    generator.state.assign([seed, 0])
+    random.seed(seed)
+    np.random.seed(seed)
+    set_torch_random_state(seed)
+
+
+def set_torch_random_state(seed: int) -> None:
+    """On torch, whose Dropout draws from it; elsewhere nothing."""
+    if keras.config.backend() == "torch":
+        import torch
+
+        torch.manual_seed(seed)
+
+
+def tensorflow_seed() -> int | None:
+    """The global seed of TensorFlow, on it; elsewhere `None`."""
+    if keras.config.backend() != "tensorflow":
+        return None
+    import tensorflow as tf
+
+    # There is no function for it, but every graph has it.
+    function = tf.function(lambda: None).get_concrete_function()
+    seed: int | None = function.graph.seed
+    return seed
+
+
+def start_fit_at(model: Any, epoch: int | None) -> None:
+    """Overrules the `initial_epoch` of a `fit` that is about to begin."""
+    model._initial_epoch = epoch
 
 
 def register_alias(cls: type, registered_name: str) -> None:

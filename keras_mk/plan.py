@@ -5,6 +5,7 @@ from typing import Any
 
 import keras
 
+from keras_mk import _keras_internals as internals
 from keras_mk.choose import choose
 from keras_mk.choose import owners_of
 from keras_mk.choose import why_not
@@ -12,6 +13,7 @@ from keras_mk.layers.majority_kernel import MajorityKernel
 from keras_mk.plan_rows import Counter
 from keras_mk.plan_rows import Row
 from keras_mk.plan_table import memory
+from keras_mk.plan_table import names
 from keras_mk.plan_table import table
 from keras_mk.validation import check_model
 from keras_mk.walk import walk
@@ -25,10 +27,13 @@ class Plan:
 
     In a table of more than 40 layers, those that are alike share a line: of
     one class, with the same copies, with paths that differ only in numbers;
-    and all without weights. `rows` always has them all.
+    and all without weights. `rows` always has them all. `unsaved` has, where
+    it is of `summary`, the paths of layers with random state that Keras does
+    not save.
     """
 
     rows: tuple[Row, ...]
+    unsaved: tuple[str, ...] = ()
 
     @property
     def converted(self) -> tuple[Row, ...]:
@@ -57,7 +62,15 @@ class Plan:
         )
         return (
             f"{table(self.rows)}{self._totals()}\n"
-            f"optimizer slots in training: {slots}"
+            f"optimizer slots in training: {slots}" + self._remark()
+        )
+
+    def _remark(self) -> str:
+        if not self.unsaved:
+            return ""
+        return (
+            "\nrandom state that Keras does not save, and "
+            f"`keras_mk.callbacks.Resume` does: {names(self.unsaved)}"
         )
 
     def _totals(self) -> str:
@@ -154,4 +167,12 @@ def summarize(model: keras.Model) -> Plan:
         else count.plain(f.path, f.layer, None, why_not(f, owners) or "plain")
         for f in found
     ]
-    return Plan(tuple(row for row in rows if row is not None))
+    return Plan(
+        tuple(row for row in rows if row is not None),
+        tuple(f.path for f in found if _has_unsaved_state(f.layer)),
+    )
+
+
+def _has_unsaved_state(layer: Any) -> bool:
+    saved = getattr(layer, "mixing_seed_generator", None)
+    return any(g is not saved for g in internals.seed_generators(layer))

@@ -68,10 +68,25 @@ def memory(size: int) -> str:
     return f"{value:,.{0 if unit == 'B' else 1}f} {unit}"
 
 
+def names(paths: Sequence[str]) -> str:
+    """Paths in one line; those that differ only in numbers as one."""
+    groups: dict[str, list[str]] = {}
+    for path in paths:
+        groups.setdefault(_shape(path), []).append(path)
+    return ", ".join(
+        _common_path(group) + (f" ({len(group)})" if len(group) > 1 else "")
+        for group in groups.values()
+    )
+
+
+def _shape(path: str) -> str:
+    return _NUMBER.sub("0", _ENDING.sub("", path))
+
+
 def _alike(rows: Sequence[Row]) -> list[list[Row]]:
     groups: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
-        shape = _NUMBER.sub("0", _ENDING.sub("", row.path))
+        shape = _shape(row.path)
         what = (shape, row.kind, row.frozen > 0) if row.training else ()
         groups.setdefault((what, row.expansion, row.reason), []).append(row)
     return list(groups.values())

@@ -216,3 +216,23 @@ def test_tied_weights_count_once_and_summary_names_them():
     model = keras_mk.expand(plain)
     reasons = {row.path: row.reason for row in keras_mk.summary(model).rows}
     assert reasons["tied/first"] == "its weights are tied to tied/second"
+
+
+def test_summary_names_the_random_state_that_keras_does_not_save():
+    x = inputs = keras.Input((4, 8))
+    for _ in range(3):
+        x = layers.Dropout(0.1)(keras_mk.layers.MKDense(8)(x))
+    x = keras_mk.layers.MKMultiHeadAttention(2, 4, dropout=0.1, name="mha")(
+        x, x
+    )
+    model = keras.Model(inputs, layers.Dropout(0, name="none")(x))
+    found = keras_mk.summary(model)
+    assert found.unsaved[:3] == tuple(
+        layer.name for layer in model.layers if "dropout" in layer.name
+    )
+    assert str(found).splitlines()[-1] == (
+        "random state that Keras does not save, and "
+        "`keras_mk.callbacks.Resume` does: "
+        "dropout_* (3), mha/dropout_layer"
+    )
+    assert "random state" not in str(keras_mk.plan(keras_mk.collapse(model)))

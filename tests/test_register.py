@@ -19,7 +19,9 @@ class Gate(layers.Layer):
     def build(self, input_shape):
         size = input_shape[-1]
         self.scale = self.add_weight(name="scale", shape=(size,))
-        self.out_kernel = self.add_weight(name="out_kernel", shape=(size, size))
+        self.out_kernel = self.add_weight(
+            (size, size), "glorot_normal", name="out_kernel"
+        )
         self.bias = self.add_weight(name="bias", shape=(size,))
         self._in_kernel = self.add_weight(name="in_kernel", shape=(size, size))
 
@@ -51,6 +53,13 @@ def test_kernels_are_found_by_name(tmp_path):
     shipped = keras_mk.collapse(model)
     np.testing.assert_allclose(to_numpy(shipped(x)), expected, rtol=1e-5)
     assert [w.path for w in shipped.weights] == [w.path for w in plain.weights]
+
+
+def test_a_layer_of_ones_own_is_made_with_copies():
+    layer = MKGate()
+    layer.build((None, 4))
+    assert [w.shape for w in layer.out_kernels] == [(4, 4)] * 3
+    assert tuple(layer(random(5, 4), training=True).shape) == (5, 4)
 
 
 def test_plain_weights_go_into_their_kernels(tmp_path):

@@ -205,7 +205,7 @@ def test_mixed_precision(example, preset, tmp_path):
     trained = example.expanded(args, example.load_preset(args)[0])
     assert trained.backbone.compute_dtype == "bfloat16"
     example.compile_model(args, trained)
-    example.bookkeeping.restore(trained, tmp_path / "last.weights.h5", 1)
+    keras_mk.callbacks.Resume(tmp_path / "training").restore(trained)
     expected = keras_mk.collapse(trained).get_weights()
     # What ships is float32, and opens without being told so.
     shipped = keras_hub.models.T5Seq2SeqLM.from_preset(str(tmp_path / "preset"))

@@ -92,7 +92,9 @@ class MajorityKernel(keras.layers.Layer):
         name = kwargs.get("name")
         if name not in self.kernel_names:
             return super().add_weight(*args, **kwargs)
-        copies = self._add_copies(**kwargs)
+        # Keras takes these three by position too.
+        given = dict(zip(("shape", "initializer", "dtype"), args))
+        copies = self._add_copies(**given, **kwargs)
         setattr(self, f"_{name}_copies", copies)
         return copies
 
