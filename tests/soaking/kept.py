@@ -104,10 +104,13 @@ def _plain_outputs(model, x):
 
 
 def _change(model, item, x):
-    """Makes a change; tells whether plain Keras could."""
+    """Makes a change; tells whether plain Keras could.
+
+    Some layers have nothing to change, and LoRA refuses some.
+    """
     try:
         changes.change(model, item, x)
-    except changes.NotHere:
+    except (changes.NotHere, ValueError):
         return False
     return True
 
