@@ -91,6 +91,7 @@ def forget_attribute(layer: Any, name: str) -> None:
     """Takes an attribute away, also where TensorFlow keeps it alive."""
     vars(layer).pop(name, None)
     if keras.config.backend() == "tensorflow":
+        layer._maybe_initialize_trackable()
         kept = layer._self_unconditional_checkpoint_dependencies
         kept[:] = [d for d in kept if d.name != name]
         layer._self_unconditional_dependency_names.pop(name, None)
