@@ -358,12 +358,21 @@ def give_dtype_policy(source: Any, target: Any) -> None:
         target._dtype_policy = source._dtype_policy
 
 
+def preprocessor_of(model: Any) -> Any:
+    """The preprocessor of a KerasHub task, or `None`."""
+    classes = type(model).__mro__
+    if not any(cls.__module__.startswith("keras_hub.") for cls in classes):
+        # An attribute of that name is anything.
+        return None
+    return getattr(model, "preprocessor", None)
+
+
 def share_preprocessor(source: Any, target: Any) -> None:
     """Gives a KerasHub task the preprocessor of another.
 
     It holds no weights, and KerasHub does not keep all of it in a config.
     """
-    if getattr(source, "preprocessor", None) is not None:
+    if preprocessor_of(source) is not None:
         with tracking.DotNotTrackScope():
             target.preprocessor = source.preprocessor
 

@@ -41,7 +41,7 @@ def give_state(source: Any, target: Any) -> None:
         Unlike: If the model does not have the layers and the variables of the
             other.
     """
-    mine, theirs = layers_by_key(source), layers_by_key(target)
+    mine, theirs = _own_layers(source), _own_layers(target)
     if list(mine) != list(theirs):
         raise Unlike(
             f"Model '{source.name}' cannot be copied: a model that Keras makes "
@@ -61,6 +61,19 @@ def give_state(source: Any, target: Any) -> None:
         internals.give_dtype_policy(ours, copy)
     trainability.set_flags(theirs, trainability.flags_of(mine))
     internals.refresh_tracking(target)
+
+
+def _own_layers(model: Any) -> dict[str, Any]:
+    """Without those of a KerasHub task's preprocessor, which copies share."""
+    preprocessor = internals.preprocessor_of(model)
+    shared = set()
+    if isinstance(preprocessor, keras.layers.Layer):
+        shared = set(map(id, internals.flatten_layers(preprocessor)))
+    return {
+        key: layer
+        for key, layer in layers_by_key(model).items()
+        if id(layer) not in shared
+    }
 
 
 def _give_lora(source: Any, target: Any) -> None:

@@ -362,6 +362,36 @@ def test_the_global_random_state_stays():
         assert numbers[0] == numbers[1]
 
 
+@keras.saving.register_keras_serializable(package="test_state")
+class Prepares(keras.Model):
+    """A model with a layer that is called as KerasHub's preprocessors are."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.preprocessor = layers.Dense(4)
+
+    def build(self, input_shape):
+        self.preprocessor.build(input_shape)
+
+    def call(self, x, training=None):
+        return self.preprocessor(x, training=training)
+
+
+def test_a_layer_called_preprocessor_is_not_shared():
+    plain = Prepares()
+    plain.build((None, 6))
+    model = keras_mk.expand(plain, expansion=2)
+    assert isinstance(model.preprocessor, keras_mk.layers.MKDense)
+    model.compile("sgd", "mse", jit_compile=False)
+    before = plain.get_weights()
+    model.fit(random(4, 6), random(4, 4), verbose=0)
+    for value, old in zip(plain.get_weights(), before):
+        np.testing.assert_array_equal(value, old)
+    shipped = keras_mk.collapse(model)
+    assert shipped.preprocessor is not model.preprocessor
+    assert np.abs(shipped.get_weights()[0] - before[0]).max() > 0
+
+
 def test_a_composite_is_saved_and_shipped_by_itself(tmp_path):
     model = keras_mk.expand(blocks(), expansion=2)
     x = random(4, 6)
