@@ -61,7 +61,7 @@ def test_every_state_is_kept(spec):
 
 
 @pytest.mark.slow
-@checked(3 * EXAMPLES)
+@checked(10 * EXAMPLES)
 @given(spec=networks())
 def test_every_state_is_kept_of_many(spec):
     nothing_is_lost(spec, export=True)
